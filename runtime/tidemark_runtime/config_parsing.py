@@ -1,0 +1,156 @@
+"""From a mapping (a YAML file, flags) to an `EngineConfig`: every problem at once, each with its key and remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidemark_runtime import config, errors
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kKMGT]i?)B?")
+_UNITS = {"": 1, **{f"{unit}{i}": (1024 if i else 1000) ** power
+                    for power, unit in enumerate("KMGT", start=1) for i in ("", "i")}}
+_UNITS["k"] = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting with all its names: `scheduler.maxNumSeqs`, `--max-num-seqs`."""
+
+    section: str
+    name: str
+    key: str
+    setting: config.Setting
+    type: Any
+    default: Any
+
+
+def camel(name: str) -> str:
+    """`max_num_seqs` -> `maxNumSeqs`."""
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def entries() -> Iterator[Entry]:
+    """Every setting, in the order of the sections and fields in `config`."""
+    for section, cls in _sections().items():
+        hints = typing.get_type_hints(cls)
+        for item in dataclasses.fields(cls):
+            yield Entry(section, item.name, f"{camel(section)}.{camel(item.name)}", item.metadata["setting"],
+                        hints[item.name], item.default)
+
+
+def parse(values: Mapping[str, Any]) -> config.EngineConfig:
+    """`values` maps camelCase sections to camelCase keys, as in a configuration file.
+
+    Raises `ConfigError` with every unknown key and wrong value. A null value means the default.
+    """
+    problems: list[errors.Problem] = []
+    known = {entry.key: entry for entry in entries()}
+    sections = {camel(name): name for name in _sections()}
+    parsed: dict[str, dict[str, Any]] = {name: {} for name in sections.values()}
+    for section, settings in values.items():
+        if section not in sections:
+            problems.append(_unknown(str(section), sections))
+        elif settings is not None and not isinstance(settings, Mapping):
+            problems.append(errors.Problem(section, settings, "a mapping of settings"))
+        else:
+            for key, value in (settings or {}).items():
+                full = f"{section}.{key}"
+                if full not in known:
+                    problems.append(_unknown(full, known))
+                elif value is not None:
+                    try:
+                        parsed[sections[section]][known[full].name] = convert(known[full], value)
+                    except errors.ConfigError as error:
+                        problems.extend(error.problems)
+    if problems:
+        raise errors.ConfigError(problems)
+    return config.EngineConfig(**{name: cls(**parsed[name]) for name, cls in _sections().items()})
+
+
+def convert(entry: Entry, value: Any) -> Any:
+    """`value` as the setting's type. Strings are read as on a command line. Raises `ConfigError`."""
+    setting = entry.setting
+    wanted = _without_none(entry.type)
+    expected = describe(entry)
+    wrong = errors.ConfigError([errors.Problem(entry.key, value, expected)])
+    if setting.choices or wanted is str:
+        if not isinstance(value, str) or (setting.choices and value not in setting.choices):
+            raise wrong
+        return value
+    number = _number(value, size=setting.size)
+    if number is None or not math.isfinite(number) or (wanted is int and number != int(number)):
+        raise wrong
+    if (setting.minimum is not None and number < setting.minimum) or (
+        setting.maximum is not None and number > setting.maximum
+    ):
+        raise wrong
+    return int(number) if wanted is int else float(number)
+
+
+def describe(entry: Entry) -> str:
+    """What the setting accepts, as a phrase for messages, `--help` and the docs table."""
+    setting = entry.setting
+    if setting.choices:
+        return f"one of {', '.join(setting.choices)}"
+    if _without_none(entry.type) is str:
+        return "text"
+    noun = "a size in bytes such as 8Gi" if setting.size else (
+        "a whole number" if _without_none(entry.type) is int else "a number")
+    if setting.minimum is not None and setting.maximum is not None:
+        return f"{noun} from {setting.minimum:g} to {setting.maximum:g}"
+    return f"{noun} of at least {setting.minimum:g}" if setting.minimum is not None else noun
+
+
+def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
+    """The inverse of `parse`: camelCase sections and keys, every setting present."""
+    return {camel(section): {camel(item.name): getattr(getattr(parsed, section), item.name)
+                             for item in dataclasses.fields(cls)}
+            for section, cls in _sections().items()}
+
+
+def config_hash(parsed: config.EngineConfig) -> str:
+    """Twelve hex digits that name a configuration; equal settings have equal hashes on every machine."""
+    canonical = json.dumps(to_mapping(parsed), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def _sections() -> dict[str, type[Any]]:
+    hints = typing.get_type_hints(config.EngineConfig)
+    return {item.name: hints[item.name] for item in dataclasses.fields(config.EngineConfig)}
+
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        return next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return hint
+
+
+def _number(value: Any, *, size: bool) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    if not isinstance(value, str):
+        return None
+    if size:
+        match = _SIZE.fullmatch(value.strip())
+        return float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _unknown(key: str, known: Mapping[str, object]) -> errors.Problem:
+    near = difflib.get_close_matches(key, known, n=1)
+    return errors.Problem(key, "this key", "a known setting", f"Did you mean {near[0]}?" if near else "Remove it.")

@@ -1,0 +1,20 @@
+"""Paths, port and headers of an engine's HTTP server."""
+
+from __future__ import annotations
+
+CONTAINER_PORT = 8000
+"""Port inside a pod."""
+
+LIVE_PATH = "/health/live"
+READY_PATH = "/health/ready"
+STATUS_PATH = "/status"
+METRICS_PATH = "/metrics"
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+MODELS_PATH = "/v1/models"
+TOKENIZE_PATH = "/v1/tokenize"
+
+OPEN_PATHS = frozenset({LIVE_PATH, READY_PATH, STATUS_PATH, METRICS_PATH})
+"""Answered without an API key: probes, the operator and Prometheus have none."""
+
+REQUEST_ID_HEADER = "x-request-id"

@@ -1,0 +1,1 @@
+"""Turns the wheel: schedule, execute, update. A process of its own; `client` is its other end."""

@@ -1,0 +1,43 @@
+"""What the engine asks of whatever computes: `torch` (CPU) now, `triton` and `simulated` behind the same door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemark_runtime.core import step_plan
+from tidemark_runtime.planning import page_layout
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker knows of itself once loaded; shown in `/status`."""
+
+    kind: str
+    """`torch`, `triton` or `simulated`."""
+    device: str
+    """For example `cpu`."""
+    dtype: str
+    """Of activations: `float32`, `bfloat16`, `float16`."""
+    layout: page_layout.PageLayout
+    num_pages: int
+    """Pages in the slab; the block pool is made of these."""
+    memory_bytes: dict[str, int]
+    """Measured, by part: `weights`, `kv`."""
+    kernel_paths: dict[str, str] = field(default_factory=dict)
+    """op -> path that runs, for example {"linear": "rows<=8: grouped4, else bfloat16", "attention": "cpu-c"}."""
+
+
+class Worker(Protocol):
+    """Executes plans strictly in order, on one thread. Not thread-safe."""
+
+    @property
+    def facts(self) -> WorkerFacts: ...
+
+    def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
+        """Compute one step. Blocking; releases the interpreter lock while it computes."""
+        ...
+
+    def close(self) -> None:
+        """Give memory back; the worker is not used afterwards."""
+        ...
