@@ -1,7 +1,7 @@
 """The engine's settings: every one, with its unit, default and reason, and whether a change is hot or a restart.
 
-Parsed (`config_parsing.parse`) into these frozen dataclasses, `auto` resolved once when the model is known
-(`engine.resolution`), never changed afterwards: a hot change makes a new object.
+Parsed (`config_parsing.parse`) into these frozen dataclasses, `auto` resolved once when the model is known (by the
+worker that loads it), never changed afterwards: a hot change makes a new object.
 
 In a file the sections and keys are camelCase (`kvCache: {blockSize: 16}`); on the command line a setting is the
 flag named beside it (`--block-size 16`).
@@ -65,7 +65,7 @@ class ModelConfig:
     name: str | None = _setting(None, RESTART, "served-name")
     """What clients send as `model`. Default: the source's own name."""
     dtype: str = _setting(AUTO, RESTART, "dtype", choices=(AUTO, "float32", "bfloat16", "float16"))
-    """Of activations and of unquantized weights. auto: the model's, or float32 where the processor has no fast bfloat16."""
+    """Of activations and of unquantized weights. auto: bfloat16 where the processor is fast at it, else float32."""
     quantization: str = _setting(AUTO, RESTART, "quantization", choices=(AUTO, "none", "int8"))
     """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: 8-bit weights and activations."""
     max_context_tokens: int | None = _setting(None, RESTART, "max-context-tokens", minimum=1)
@@ -81,7 +81,7 @@ class KVCacheConfig:
     block_size: int = _setting(16, RESTART, "block-size", minimum=1, maximum=256)
     """Tokens a page. 16 wastes under 4 % in half-filled pages at usual lengths."""
     memory: int | None = _setting(None, RESTART, "kv-memory", minimum=1, size=True)
-    """Bytes of the slab. Default: what `memory_utilization` leaves after the weights, and never more than can be used."""
+    """Bytes of the slab. Default: what `memory_utilization` leaves after the weights, never more than can be used."""
     num_pages: int | None = _setting(None, RESTART, "num-pages", minimum=1)
     """Pages of the slab, instead of `memory`; mostly for tests."""
     memory_utilization: float = _setting(0.9, RESTART, "memory-utilization", minimum=0.05, maximum=1.0)

@@ -16,8 +16,10 @@ from typing import Any
 from tidemark_runtime import config, errors
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kKMGT]i?)B?")
-_UNITS = {"": 1, **{f"{unit}{i}": (1024 if i else 1000) ** power
-                    for power, unit in enumerate("KMGT", start=1) for i in ("", "i")}}
+_UNITS = {
+    "": 1,
+    **{f"{unit}{i}": (1024 if i else 1000) ** power for power, unit in enumerate("KMGT", start=1) for i in ("", "i")},
+}
 _UNITS["k"] = 1000
 
 
@@ -44,8 +46,14 @@ def entries() -> Iterator[Entry]:
     for section, cls in _sections().items():
         hints = typing.get_type_hints(cls)
         for item in dataclasses.fields(cls):
-            yield Entry(section, item.name, f"{camel(section)}.{camel(item.name)}", item.metadata["setting"],
-                        hints[item.name], item.default)
+            yield Entry(
+                section,
+                item.name,
+                f"{camel(section)}.{camel(item.name)}",
+                item.metadata["setting"],
+                hints[item.name],
+                item.default,
+            )
 
 
 def parse(values: Mapping[str, Any]) -> config.EngineConfig:
@@ -104,8 +112,11 @@ def describe(entry: Entry) -> str:
         return f"one of {', '.join(setting.choices)}"
     if _without_none(entry.type) is str:
         return "text"
-    noun = "a size in bytes such as 8Gi" if setting.size else (
-        "a whole number" if _without_none(entry.type) is int else "a number")
+    noun = (
+        "a size in bytes such as 8Gi"
+        if setting.size
+        else ("a whole number" if _without_none(entry.type) is int else "a number")
+    )
     if setting.minimum is not None and setting.maximum is not None:
         return f"{noun} from {setting.minimum:g} to {setting.maximum:g}"
     return f"{noun} of at least {setting.minimum:g}" if setting.minimum is not None else noun
@@ -113,9 +124,12 @@ def describe(entry: Entry) -> str:
 
 def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
     """The inverse of `parse`: camelCase sections and keys, every setting present."""
-    return {camel(section): {camel(item.name): getattr(getattr(parsed, section), item.name)
-                             for item in dataclasses.fields(cls)}
-            for section, cls in _sections().items()}
+    return {
+        camel(section): {
+            camel(item.name): getattr(getattr(parsed, section), item.name) for item in dataclasses.fields(cls)
+        }
+        for section, cls in _sections().items()
+    }
 
 
 def config_hash(parsed: config.EngineConfig) -> str:

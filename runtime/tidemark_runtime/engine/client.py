@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+import zmq
+import zmq.asyncio
+
+from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.engine import messages
+from tidemark_runtime.model import sources
 
 
 class Engine(Protocol):
@@ -39,9 +52,7 @@ class Engine(Protocol):
         """Call `observer` with every stats message."""
         ...
 
-    def submit(
-        self, requests: Sequence[messages.EngineRequest]
-    ) -> dict[str, asyncio.Queue[messages.SequenceOutput]]:
+    def submit(self, requests: Sequence[messages.EngineRequest]) -> dict[str, asyncio.Queue[messages.SequenceOutput]]:
         """Hand over requests that stand or fall together; one queue each, whose last item has `finish`.
 
         Raises `EngineDead`. If the engine dies later, each queue gets a FAILED output.
@@ -59,3 +70,188 @@ class Engine(Protocol):
     async def close(self) -> None:
         """End the engine process; returns when it is gone."""
         ...
+
+
+class EngineClient:
+    """The real engine: starts the process, speaks with it, notices when it ends."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        to_engine: zmq.Socket[bytes],
+        from_engine: zmq.asyncio.Socket,
+        folder: str,
+    ) -> None:
+        self._process = process
+        self._to_engine = to_engine
+        self._from_engine = from_engine
+        self._folder = folder
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
+        self._queues: dict[str, asyncio.Queue[messages.SequenceOutput]] = {}
+        self._observers: list[Callable[[messages.EngineStats], None]] = []
+        self._ready: messages.EngineReady | None = None
+        self._progress: messages.LoadProgress | None = None
+        self._failure: str | None = None
+        self._stats = messages.EngineStats()
+        self._last_progress = time.monotonic()
+        self._ending = False
+        self.ended = asyncio.Event()
+        """Set when the process is gone, whatever the reason."""
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
+
+    @property
+    def ready(self) -> messages.EngineReady | None:
+        return self._ready
+
+    @property
+    def progress(self) -> messages.LoadProgress | None:
+        return self._progress
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure
+
+    @property
+    def stats(self) -> messages.EngineStats:
+        return self._stats
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def progress_age_seconds(self) -> float:
+        return time.monotonic() - self._last_progress if self._ready else 0.0
+
+    def observe(self, observer: Callable[[messages.EngineStats], None]) -> None:
+        self._observers.append(observer)
+
+    def submit(self, requests: Sequence[messages.EngineRequest]) -> dict[str, asyncio.Queue[messages.SequenceOutput]]:
+        if self._failure is not None or self.ended.is_set():
+            raise errors.EngineDead(self._failure or "the engine process has ended")
+        if self._ready is None:
+            raise errors.EngineDead("the engine is still loading its model")
+        queues = {request.id: asyncio.Queue[messages.SequenceOutput]() for request in requests}
+        self._queues.update(queues)
+        self._send(messages.Submit(list(requests)))
+        return queues
+
+    def abort(self, ids: Sequence[str]) -> None:
+        live = [request_id for request_id in ids if request_id in self._queues]
+        if live and not self.ended.is_set():
+            self._send(messages.Abort(live))
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        self._ending = True
+        if self._ready is None:
+            return True
+        if not self.ended.is_set():
+            self._send(messages.Drain())
+        try:
+            await asyncio.wait_for(self.ended.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        self._ending = True
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        await self.ended.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._to_engine.close(linger=0)
+        self._from_engine.close(linger=0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _send(self, message: messages.ToEngine) -> None:
+        # Queued without waiting (there is no high-water mark), so this never blocks the loop. A socket of its own:
+        # sending on the one that asyncio reads from would swallow its edge-triggered wake-up.
+        self._to_engine.send(self._encoder.encode(message), zmq.NOBLOCK)
+
+    async def _read(self) -> None:
+        while True:
+            self._take(self._decoder.decode(await self._from_engine.recv()))
+
+    def _take(self, message: messages.FromEngine) -> None:
+        self._last_progress = time.monotonic()
+        match message:
+            case messages.StepOutputs(outputs, stats):
+                self._stats = stats
+                for output in outputs:
+                    queue = self._queues.get(output.id)
+                    if queue is not None:
+                        queue.put_nowait(output)
+                        if output.finish is not None:
+                            del self._queues[output.id]
+                for observer in self._observers:
+                    observer(stats)
+            case messages.LoadProgress():
+                self._progress = message
+            case messages.EngineReady():
+                self._ready = message
+            case messages.EngineFailed(text):
+                self._failure = text
+
+    async def _watch(self) -> None:
+        code = await self._process.wait()
+        await self._take_what_is_left()
+        if self._failure is None and (code != 0 or not self._ending):
+            self._failure = _describe_exit(code)
+        message = self._failure or "the engine was stopped"
+        for request_id, queue in self._queues.items():
+            queue.put_nowait(messages.SequenceOutput(request_id, [], [], messages.FinishReason.FAILED, message=message))
+        self._queues.clear()
+        self.ended.set()
+
+    async def _take_what_is_left(self) -> None:
+        """The last words of a process may still lie in the socket when its end is noticed."""
+        self._tasks[0].cancel()
+        await asyncio.gather(self._tasks[0], return_exceptions=True)
+        while await self._from_engine.poll(LAST_WORDS_MILLISECONDS):
+            self._take(self._decoder.decode(await self._from_engine.recv()))
+
+
+LAST_WORDS_MILLISECONDS = 50
+
+
+async def start(settings: config.EngineConfig, source: sources.ModelSource) -> EngineClient:
+    """Start the engine process for a model; returns at once, while it loads. Its log goes to standard error."""
+    folder = tempfile.mkdtemp(prefix="tidemark-")
+    endpoints = {"to_engine": f"ipc://{folder}/to-engine", "from_engine": f"ipc://{folder}/from-engine"}
+    context = zmq.asyncio.Context.instance()
+    to_engine: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(zmq.PUSH)
+    from_engine = context.socket(zmq.PULL)
+    for socket, endpoint in zip((to_engine, from_engine), endpoints.values(), strict=True):
+        socket.set_hwm(0)
+        socket.bind(endpoint)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidemark_runtime.engine.process", stdin=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None  # noqa: S101  asked for in the line above
+    launch = {
+        **endpoints,
+        "parent_pid": os.getpid(),
+        "settings": config_parsing.to_mapping(settings),
+        "source_kind": source.kind,
+        "source_path": str(source.path),
+        "source_name": source.name,
+    }
+    process.stdin.write(msgspec.json.encode(launch))
+    process.stdin.write_eof()
+    return EngineClient(process, to_engine, from_engine, folder)
+
+
+def _describe_exit(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return (
+            "the engine process was killed (SIGKILL): most often the system or the container ran out of memory; "
+            "lower kvCache.memory or raise the memory limit"
+        )
+    if code < 0:
+        return f"the engine process ended by signal {signal.Signals(-code).name}"
+    return f"the engine process ended with exit code {code}"

@@ -98,7 +98,7 @@ class EngineStats(msgspec.Struct, frozen=True):
     step_tokens: int = 0
     """Of the last step: tokens computed."""
     step_prompt_tokens: int = 0
-    """Of the last step: tokens of those that were known at arrival."""
+    """Of the last step: tokens computed beside the one that each sampled sequence needs anyway."""
     step_sequences: int = 0
     """Of the last step: sequences in it."""
     schedule_seconds: float = 0.0

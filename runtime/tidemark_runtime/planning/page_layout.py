@@ -89,8 +89,11 @@ class PageLayout:
             for name in sorted({self.dtype, *self.precision.values()} - set(KV_DTYPES))
         ]
         problems += [
-            errors.Problem("kvCache.precision", key, f"a layer under {self.shape.num_layers}, a head under "
-                           f"{self.shape.num_kv_heads} and k or v")
+            errors.Problem(
+                "kvCache.precision",
+                key,
+                f"a layer under {self.shape.num_layers}, a head under {self.shape.num_kv_heads} and k or v",
+            )
             for key in self.precision
             if not (0 <= key[0] < self.shape.num_layers and 0 <= key[1] < self.shape.num_kv_heads and key[2] in KINDS)
         ]

@@ -22,10 +22,14 @@ class WorkerFacts:
     layout: page_layout.PageLayout
     num_pages: int
     """Pages in the slab; the block pool is made of these."""
+    max_context_tokens: int
+    """What the settings and the model allow; the slab may hold less."""
     memory_bytes: dict[str, int]
     """Measured, by part: `weights`, `kv`."""
     kernel_paths: dict[str, str] = field(default_factory=dict)
     """op -> path that runs, for example {"linear": "rows<=8: grouped4, else bfloat16", "attention": "cpu-c"}."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Whatever else a person should know, for example `threads`."""
 
 
 class Worker(Protocol):

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidemark_runtime import errors
+from tidemark_runtime.planning import page_layout
+
+SMOLLM2 = page_layout.KVShape(num_layers=30, num_kv_heads=3, head_dim=64)
+
+
+@pytest.mark.parametrize(("dtype", "token_bytes"), [("bfloat16", 23_040), ("float16", 23_040), ("float32", 46_080)])
+def test_a_token_costs_what_the_formula_says(dtype: str, token_bytes: int) -> None:
+    """2 (K and V) x layers x heads x head_dim x item bytes."""
+    layout = page_layout.PageLayout(SMOLLM2, 16, dtype)
+    assert layout.token_bytes == token_bytes
+    assert layout.page_bytes == token_bytes * 16
+
+
+def test_segments_with_a_dtype_of_their_own_change_offsets_only() -> None:
+    shape = page_layout.KVShape(2, 2, 8)
+    layout = page_layout.PageLayout(shape, 16, "float16", {(0, 1, "v"): "float32"})
+    plain = page_layout.PageLayout(shape, 16, "float16")
+    assert layout.segment(0, 1, "v").dtype.name == "float32"
+    assert layout.segment(0, 1, "v").offset_bytes == plain.segment(0, 1, "v").offset_bytes
+    assert layout.segment(1, 0, "k").offset_bytes == plain.segment(1, 0, "k").offset_bytes + 16 * 8 * 2
+    assert layout.page_bytes == plain.page_bytes + 16 * 8 * 2
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 130),
+    st.integers(1, 40),
+    st.sampled_from(["float32", "bfloat16"]),
+)
+def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: int, block: int, dtype: str) -> None:
+    layout = page_layout.PageLayout(page_layout.KVShape(layers, heads, dim), block, dtype, {(0, 0, "k"): "float16"})
+    end = 0
+    for segment in layout.segments:
+        assert segment.offset_bytes >= end
+        assert segment.offset_bytes % page_layout.ALIGNMENT_BYTES == 0
+        assert layout.segment(segment.layer, segment.head, segment.kind) == segment
+        end = segment.offset_bytes + segment.size_bytes
+    assert layout.page_bytes >= end
+    assert layout.page_bytes % page_layout.ALIGNMENT_BYTES == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "block", "dtype", "precision", "key"),
+    [
+        ((0, 1, 8), 16, "float32", {}, "num_layers"),
+        ((1, 1, 8), 0, "float32", {}, "blockSize"),
+        ((1, 1, 8), 16, "int7", {}, "kvCache.dtype"),
+        ((1, 1, 8), 16, "float32", {(1, 0, "k"): "float16"}, "kvCache.precision"),
+        ((1, 1, 8), 16, "float32", {(0, 0, "q"): "float16"}, "kvCache.precision"),
+        ((1, 1, 8), 16, "float32", {(0, 0, "k"): "half"}, "kvCache.dtype"),
+    ],
+)
+def test_a_wrong_layout_names_the_key(
+    shape: tuple[int, int, int],
+    block: int,
+    dtype: str,
+    precision: dict[tuple[int, int, page_layout.Kind], str],
+    key: str,
+) -> None:
+    with pytest.raises(errors.ConfigError, match=key):
+        page_layout.PageLayout(page_layout.KVShape(*shape), block, dtype, precision)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 64))
+def test_pages_for_is_the_least_that_holds_the_tokens(num_tokens: int, block: int) -> None:
+    pages = page_layout.PageLayout(page_layout.KVShape(1, 1, 8), block, "float32").pages_for(num_tokens)
+    assert pages * block >= num_tokens > (pages - 1) * block
