@@ -1,0 +1,216 @@
+"""Weights in panels: 4 or 8 bits in groups (`GroupedWeight`), or float32 (`PackedDense`).
+
+A panel holds `panel_width` outputs side by side; `cpu/linear.c` tells the layout. Both are packed once, while loading,
+and read by `ops.grouped_linear` and `ops.dense_linear_f32`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from tidemark_kernels import dispatch
+from tidemark_kernels.cpu import library
+
+GROUP_MULTIPLE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedWeight:
+    """A `[num_outputs, num_inputs]` matrix: `w = q * scale + min`, one scale and min per output and group of inputs.
+
+    Memory: `bits / 8` bytes a weight, plus 2 (or 4) bytes for each scale and each min.
+    """
+
+    data: torch.Tensor
+    """uint8 `[panels, groups, block_bytes]`."""
+    num_outputs: int
+    num_inputs: int
+    bits: int
+    group_size: int
+    has_min: bool
+    half_scales: bool
+    """Scales and mins are kept as float16, which holds them exactly."""
+    panel_width: int
+
+    @staticmethod
+    def pack(
+        quants: torch.Tensor,
+        scales: torch.Tensor,
+        mins: torch.Tensor | None,
+        bits: int,
+        group_size: int,
+        panel_width: int | None = None,
+    ) -> GroupedWeight:
+        """Packs `quants` `[N, K]` (uint8 0..15 for 4 bits, int8 for 8); `scales`, `mins` float32 `[N, K / group_size]`.
+
+        Raises `ValueError` naming what does not fit.
+        """
+        _check_parts(quants, scales, mins, bits, group_size)
+        num_outputs, num_inputs = quants.shape
+        width = panel_width or dispatch.current().panel_width
+        half = all(_is_half(part) for part in (scales, mins) if part is not None)
+        groups, panels = num_inputs // group_size, -(-num_outputs // width)
+        blocks = [_lanes(part, panels, width, half) for part in (scales, mins) if part is not None]
+        codes = _pad_rows(quants, panels * width).view(torch.uint8)
+        if bits == 4:
+            pairs = codes.view(panels, width, groups, group_size // 8, 4, 2)
+            words = pairs[..., 0] | (pairs[..., 1] << 4)
+        else:
+            words = codes.view(panels, width, groups, group_size // 4, 4)
+        blocks.append(words.permute(0, 2, 3, 1, 4).reshape(panels, groups, -1))
+        data = torch.cat(blocks, dim=2)
+        return GroupedWeight(data, num_outputs, num_inputs, bits, group_size, mins is not None, half, width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_outputs, self.num_inputs
+
+    @property
+    def num_bytes(self) -> int:
+        return self.data.numel()
+
+    @cached_property
+    def _structure(self) -> library.Weight:
+        return library.Weight(
+            self.data.data_ptr(),
+            self.num_outputs,
+            self.num_inputs,
+            self.group_size,
+            self.data.shape[2],
+            self.bits,
+            self.has_min,
+            self.half_scales,
+        )
+
+    @cached_property
+    def handle(self) -> int:
+        """Address of the C structure; valid as long as this object lives."""
+        return ctypes.addressof(self._structure)
+
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows `ids` (int64 `[T]`), dequantized: float32 `[T, num_inputs]`. `ValueError` for an id out of range."""
+        if ids.dtype != torch.int64 or ids.dim() != 1 or not ids.is_contiguous():
+            raise ValueError(f"ids are {ids.dtype} {list(ids.shape)}, expected contiguous int64 [num_tokens]")
+        chosen = dispatch.current().library
+        if chosen is None or chosen.panel_width != self.panel_width:
+            self._check_ids(ids)
+            return self.dequantize(ids)
+        out = torch.empty(len(ids), self.num_inputs)
+        if chosen.rows(self.handle, ids.data_ptr(), out.data_ptr(), len(ids), torch.get_num_threads()):
+            self._check_ids(ids)
+        return out
+
+    def _check_ids(self, ids: torch.Tensor) -> None:
+        bad = ids[(ids < 0) | (ids >= self.num_outputs)]
+        if len(bad):
+            raise ValueError(f"id {int(bad[0])} is out of range, expected 0 to {self.num_outputs - 1}")
+
+    def dequantize(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """All rows, or rows `ids`, as float32, in plain torch: the reference of what the packed bytes mean."""
+        ids = torch.arange(self.num_outputs) if ids is None else ids
+        panel, lane = ids // self.panel_width, ids % self.panel_width
+        item = 2 if self.half_scales else 4
+        dtype = torch.float16 if self.half_scales else torch.float32
+        num_parts = 2 if self.has_min else 1
+        split = self.panel_width * item * num_parts
+        groups = self.data.shape[1]
+        # Rows first, then only their panels' bytes: advanced indices on both sides of a slice come out in front.
+        parts = self.data[:, :, :split].reshape(-1, groups, num_parts, self.panel_width, item)
+        affine = parts[panel, :, :, lane].contiguous().view(dtype).squeeze(-1).double()
+        words = self.data[:, :, split:].view(-1, groups, self.group_size * self.bits // 32, self.panel_width, 4)
+        codes = words[panel, :, :, lane].reshape(len(ids), groups, -1)
+        if self.bits == 4:
+            values = torch.stack((codes & 15, codes >> 4), dim=-1).reshape(len(ids), groups, self.group_size).double()
+        else:
+            values = codes.view(torch.int8).double()
+        values = values * affine[:, :, :1]
+        if self.has_min:
+            values = values + affine[:, :, 1:]
+        return values.float().reshape(len(ids), self.num_inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedDense:
+    """A float32 `[num_outputs, num_inputs]` matrix in panels: `data` is `[panels, num_inputs, panel_width]`."""
+
+    data: torch.Tensor
+    num_outputs: int
+    num_inputs: int
+    panel_width: int
+
+    @staticmethod
+    def pack(weight: torch.Tensor, panel_width: int | None = None) -> PackedDense:
+        """Packs a `[N, K]` matrix; it is converted to float32."""
+        if weight.dim() != 2 or 0 in weight.shape:
+            raise ValueError(f"weight has shape {list(weight.shape)}, expected [num_outputs, num_inputs], neither 0")
+        num_outputs, num_inputs = weight.shape
+        width = panel_width or dispatch.current().panel_width
+        panels = -(-num_outputs // width)
+        padded = _pad_rows(weight.float(), panels * width)
+        data = padded.view(panels, width, num_inputs).transpose(1, 2).contiguous()
+        return PackedDense(data, num_outputs, num_inputs, width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_outputs, self.num_inputs
+
+    @property
+    def num_bytes(self) -> int:
+        return self.data.numel() * 4
+
+    @cached_property
+    def _structure(self) -> library.Weight:
+        block_bytes = self.num_inputs * self.panel_width * 4
+        pointer = self.data.data_ptr()
+        return library.Weight(pointer, self.num_outputs, self.num_inputs, self.num_inputs, block_bytes, 32, 0, 0)
+
+    @cached_property
+    def handle(self) -> int:
+        """Address of the C structure; valid as long as this object lives."""
+        return ctypes.addressof(self._structure)
+
+    def dense(self) -> torch.Tensor:
+        """The matrix again: float32 `[num_outputs, num_inputs]`."""
+        return self.data.transpose(1, 2).reshape(-1, self.num_inputs)[: self.num_outputs]
+
+
+def _check_parts(
+    quants: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None, bits: int, group_size: int
+) -> None:
+    wanted = {4: torch.uint8, 8: torch.int8}.get(bits)
+    if wanted is None:
+        raise ValueError(f"bits is {bits}, expected 4 or 8")
+    if group_size < GROUP_MULTIPLE or group_size % GROUP_MULTIPLE:
+        raise ValueError(f"group_size is {group_size}, expected a multiple of {GROUP_MULTIPLE}")
+    if quants.dtype != wanted or quants.dim() != 2 or 0 in quants.shape:
+        raise ValueError(f"quants are {quants.dtype} {list(quants.shape)}, expected {wanted} [num_outputs, num_inputs]")
+    if quants.shape[1] % group_size:
+        raise ValueError(f"num_inputs is {quants.shape[1]}, expected a multiple of group_size {group_size}")
+    if bits == 4 and int(quants.max()) > 15:
+        raise ValueError(f"a 4-bit code is {int(quants.max())}, expected 0 to 15")
+    shape = (quants.shape[0], quants.shape[1] // group_size)
+    for name, part in (("scales", scales), ("mins", mins)):
+        if part is not None and (part.dtype != torch.float32 or tuple(part.shape) != shape):
+            raise ValueError(f"{name} are {part.dtype} {list(part.shape)}, expected torch.float32 {list(shape)}")
+
+
+def _is_half(part: torch.Tensor) -> bool:
+    return bool((part.half().float() == part).all())
+
+
+def _pad_rows(matrix: torch.Tensor, num_rows: int) -> torch.Tensor:
+    if len(matrix) == num_rows:
+        return matrix.contiguous()
+    padded = torch.zeros(num_rows, *matrix.shape[1:], dtype=matrix.dtype)
+    padded[: len(matrix)] = matrix
+    return padded
+
+
+def _lanes(part: torch.Tensor, panels: int, width: int, half: bool) -> torch.Tensor:
+    """`[N, groups]` -> bytes `[panels, groups, width * item]`."""
+    padded = _pad_rows(part.half() if half else part, panels * width)
+    return padded.view(panels, width, -1).transpose(1, 2).contiguous().view(torch.uint8)
