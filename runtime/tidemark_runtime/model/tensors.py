@@ -9,7 +9,9 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A matrix quantized in groups along its rows: `weight[n, k] = quants[n, k] * scales[n, g] + mins[n, g]`, g = k // group_size.
+    """A matrix quantized in groups along its rows, with g = k // group_size:
+
+        weight[n, k] = quants[n, k] * scales[n, g] + mins[n, g]
 
     Every GGUF type we read maps to this without loss: Q4_0, Q4_1, Q4_K (4 bits, groups of 32), Q8_0 (8 bits, 32),
     Q6_K (8 bits, 16).

@@ -1,0 +1,1 @@
+"""What `tidemark` verbs of the runtime do; the only place that prints."""

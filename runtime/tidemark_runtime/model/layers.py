@@ -1,0 +1,179 @@
+"""The parts the families share. The residual stream and what the last part adds to it travel apart: the next norm
+adds them in the same pass over memory in which it normalises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tidemark_kernels import ops
+from tidemark_runtime.model import batch as batches
+from tidemark_runtime.model import linear, rotary, weights
+from tidemark_runtime.model import spec as model_spec
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What every layer of one step shares."""
+
+    batch: batches.ForwardBatch
+    memory: batches.KVMemory
+    cos: torch.Tensor
+    """float32 [T, rope_dim / 2]."""
+    sin: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: batches.ForwardBatch, memory: batches.KVMemory, turns: rotary.Rotary) -> StepContext:
+        return cls(batch, memory, *turns.at(batch.positions))
+
+
+class Norm:
+    """RMS norm (Zhang & Sennrich, arXiv 1910.07467) that first adds to the residual stream."""
+
+    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+        self._weight = weight
+        self._eps = eps
+
+    def __call__(self, residual: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
+        """`residual` [T, H] += `added` [T, H], in place; returns the normalised sum, [T, H]."""
+        if added is None:
+            return ops.rms_norm(residual, self._weight, self._eps)
+        return ops.rms_norm(added, self._weight, self._eps, residual)
+
+
+class Attention:
+    """Causal attention over the pages of each sequence, fused QKV, optional norm of heads and sliding window."""
+
+    def __init__(
+        self,
+        spec: model_spec.ModelSpec,
+        layer: int,
+        qkv: linear.Linear,
+        output: linear.Linear,
+        *,
+        head_norms: tuple[torch.Tensor, torch.Tensor] | None,
+        window: int | None,
+    ) -> None:
+        self._spec = spec
+        self._layer = layer
+        self._qkv = qkv
+        self._output = output
+        self._q_norm: torch.Tensor | None = head_norms[0] if head_norms else None
+        self._k_norm: torch.Tensor | None = head_norms[1] if head_norms else None
+        self._window = window
+        self._scale = spec.head_dim**-0.5
+
+    def __call__(self, x: torch.Tensor, step: StepContext) -> torch.Tensor:
+        """[T, H] -> [T, H]; K and V of the T tokens are in the slab afterwards."""
+        spec, batch, memory = self._spec, step.batch, step.memory
+        segments = memory.segments[self._layer]
+        queries = ops.rope_and_write(
+            self._qkv(x),
+            step.cos,
+            step.sin,
+            spec.num_heads,
+            spec.num_kv_heads,
+            spec.head_dim,
+            spec.rope_dim,
+            self._q_norm,
+            self._k_norm,
+            spec.rms_eps,
+            memory.slab,
+            segments,
+            batch.token_page,
+            batch.token_row,
+        )
+        mixed = ops.paged_attention(
+            queries,
+            memory.slab,
+            segments,
+            batch.page_table,
+            batch.query_start,
+            batch.context_lens,
+            memory.block_size,
+            self._scale,
+            self._window,
+        )
+        return self._output(mixed.view(x.shape[0], -1))
+
+
+class GatedMLP:
+    """silu(gate) * up, then down (Shazeer, arXiv 2002.05202); gate and up in one matrix."""
+
+    def __init__(self, gate_up: linear.Linear, down: linear.Linear) -> None:
+        self._gate_up = gate_up
+        self._down = down
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, H] -> [T, H]."""
+        return self._down(ops.silu_mul(self._gate_up(x)))
+
+
+class Head:
+    """Last norm and output layer, for the rows that are sampled."""
+
+    def __init__(self, norm: Norm, output: linear.Linear) -> None:
+        self._norm = norm
+        self._output = output
+
+    def __call__(self, residual: torch.Tensor, added: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+        """[T, H] and rows int64 [S] -> logits float32 [S, V]."""
+        if rows.shape[0] == 0:
+            return torch.empty(0, self._output.num_outputs)
+        wanted = None if added is None else added.index_select(0, rows)
+        return self._output(self._norm(residual.index_select(0, rows), wanted))
+
+
+class Builder:
+    """Makes the shared parts out of a checkpoint, by the Hugging Face names all families use."""
+
+    def __init__(self, spec: model_spec.ModelSpec, source: weights.Weights) -> None:
+        self._spec = spec
+        self._source = source
+
+    def embedding(self) -> linear.Embedding:
+        return self._source.embedding("model.embed_tokens.weight", (self._spec.vocab_size, self._spec.hidden_size))
+
+    def norm(self, name: str) -> Norm:
+        return Norm(self._source.vector(f"{name}.weight", self._spec.hidden_size), self._spec.rms_eps)
+
+    def attention(
+        self,
+        layer: int,
+        qkv_parts: Sequence[str],
+        *,
+        bias: bool = False,
+        head_norms: bool = False,
+        window: int | None = None,
+    ) -> Attention:
+        """`bias`: on Q, K and V. `head_norms`: RMS norms of the heads of Q and K. `window`: of sliding attention."""
+        spec, prefix = self._spec, f"model.layers.{layer}.self_attn"
+        width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        parts = [f"{prefix}.{part}" for part in qkv_parts]
+        num_rows = (width, kv_width, kv_width)
+        qkv = self._source.linear(f"{prefix}.qkv_proj", parts, num_rows, spec.hidden_size, bias=bias)
+        output = self._source.linear(f"{prefix}.o_proj", [f"{prefix}.o_proj"], [spec.hidden_size], width)
+        norms: tuple[torch.Tensor, torch.Tensor] | None = None
+        if head_norms:
+            q_norm = self._source.vector(f"{prefix}.q_norm.weight", spec.head_dim)
+            k_norm = self._source.vector(f"{prefix}.k_norm.weight", spec.head_dim)
+            norms = (q_norm, k_norm)
+        return Attention(spec, layer, qkv, output, head_norms=norms, window=window)
+
+    def mlp(self, layer: int, gate_up_parts: Sequence[str]) -> GatedMLP:
+        spec, prefix = self._spec, f"model.layers.{layer}.mlp"
+        parts = [f"{prefix}.{part}" for part in gate_up_parts]
+        gate_up = self._source.linear(f"{prefix}.gate_up_proj", parts, [spec.intermediate_size] * 2, spec.hidden_size)
+        down = self._source.linear(
+            f"{prefix}.down_proj", [f"{prefix}.down_proj"], [spec.hidden_size], spec.intermediate_size
+        )
+        return GatedMLP(gate_up, down)
+
+    def head(self, embedding: linear.Embedding) -> Head:
+        norm = self.norm("model.norm")
+        if self._spec.tie_embeddings:
+            return Head(norm, self._source.tied_head(embedding))
+        shape = (self._spec.vocab_size, self._spec.hidden_size)
+        return Head(norm, self._source.head("lm_head.weight", shape))

@@ -1,0 +1,98 @@
+"""Maps one `.safetensors` file: an 8-byte length, a JSON header, the tensors.
+
+Our own few lines instead of the library's, because we give pages of the mapping back while loading (the peak stays
+near one copy of the weights), and because every defect must name the file and the tensor.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from tidemark_runtime import errors
+from tidemark_runtime.model import mapping
+
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+)
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor: where it lies in the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class SafetensorsFile:
+    """The tensors of one file, mapped."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises CorruptModel when the header and the file contradict each other, UnsupportedModel for other dtypes."""
+        self.path = path
+        self._data = mapping.open_mapped(path)
+        self.entries = _entries(path, self._data)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A view of the mapped file; not to be written."""
+        entry = self.entries[name]
+        flat = torch.frombuffer(self._data, dtype=torch.uint8, offset=entry.start, count=entry.end - entry.start)
+        if entry.start % entry.dtype.itemsize:
+            flat = flat.clone()
+        return flat.view(entry.dtype).view(entry.shape)
+
+    def release(self, name: str) -> None:
+        """Give the tensor's resident pages back; reading it again brings them back."""
+        entry = self.entries[name]
+        mapping.release(self._data, entry.start, entry.end)
+
+
+def _entries(path: Path, data: mmap.mmap) -> dict[str, Entry]:
+    header_end = _LENGTH.size + (_LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else len(data))
+    if header_end > len(data):
+        raise errors.CorruptModel(
+            f"{path}: the file has {len(data)} bytes, but its header ends at {header_end}: cut off, or not safetensors"
+        )
+    try:
+        header = json.loads(data[_LENGTH.size : header_end])
+    except ValueError as error:
+        raise errors.CorruptModel(f"{path}: the header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise errors.CorruptModel(f"{path}: the header is not a JSON object")
+    header.pop("__metadata__", None)
+    return {name: _entry(path, name, seen, header_end, len(data)) for name, seen in header.items()}
+
+
+def _entry(path: Path, name: str, seen: Any, data_start: int, size_bytes: int) -> Entry:
+    try:
+        dtype_name, shape = str(seen["dtype"]), tuple(int(size) for size in seen["shape"])
+        start, end = (data_start + int(offset) for offset in seen["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.CorruptModel(f"{path}: the header of tensor {name} is wrong: {seen!r}") from error
+    dtype = DTYPES.get(dtype_name)
+    if dtype is None:
+        raise errors.UnsupportedModel(
+            f"{path}: the tensor {name} has the type {dtype_name}, expected one of {', '.join(DTYPES)}"
+        )
+    num_bytes = dtype.itemsize
+    for size in shape:
+        num_bytes *= size
+    if min(shape, default=1) < 1 or start < data_start or end - start != num_bytes:
+        raise errors.CorruptModel(f"{path}: the tensor {name} of shape {list(shape)} cannot lie in {end - start} bytes")
+    if end > size_bytes:
+        raise errors.CorruptModel(
+            f"{path}: the file has {size_bytes} bytes, but the tensor {name} ends at byte {end}: it is cut off"
+        )
+    return Entry(dtype, shape, start, end)
