@@ -1,0 +1,146 @@
+"""How many pages the slab gets: the device's memory less everything else, and never more than can be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemark_runtime import errors
+from tidemark_runtime.planning import page_layout
+
+MIB_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the settings say about the slab (section `kvCache`); at most one of `num_pages` and `memory_bytes`."""
+
+    memory_utilization: float
+    """Share of the device's memory for weights, slab, workspace and overhead together."""
+    num_pages: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What else takes memory, and the most the requests can use."""
+
+    limit_bytes: int
+    """Memory this process may use: cgroup limit or machine."""
+    weights_bytes: int
+    workspace_bytes: int
+    """Activations and temporaries of the largest step."""
+    overhead_bytes: int
+    """Framework, interpreter, HTTP process."""
+    max_num_seqs: int
+    max_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """The decision with every term of the sum, for `/status`."""
+
+    num_pages: int
+    page_bytes: int
+    decided_by: str
+    """`numPages`, `memory`, `memoryUtilization` or `maxNumSeqs` (all that can ever be used)."""
+    limit_bytes: int
+    usable_bytes: int
+    """Share of the limit that `memory_utilization` allows."""
+    weights_bytes: int
+    workspace_bytes: int
+    overhead_bytes: int
+    kv_bytes: int
+    useful_pages: int
+    """Pages that `max_num_seqs` requests of full context take; more would never be used."""
+
+    @property
+    def parts_bytes(self) -> dict[str, int]:
+        return {
+            "weights": self.weights_bytes,
+            "kv": self.kv_bytes,
+            "workspace": self.workspace_bytes,
+            "overhead": self.overhead_bytes,
+        }
+
+
+def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> PoolSize:
+    """The size of the slab.
+
+    Raises `errors.CapacityError` with the sum when not one page fits, or when what the settings ask for exceeds the
+    memory there is (a slab that is touched page by page would otherwise die later, under load).
+    """
+    useful_pages = demand.max_num_seqs * layout.pages_for(demand.max_context_tokens)
+    usable_bytes = int(demand.limit_bytes * wishes.memory_utilization)
+    others_bytes = demand.weights_bytes + demand.workspace_bytes + demand.overhead_bytes
+    if wishes.num_pages is not None:
+        asked_pages, asked_by, ceiling_bytes = wishes.num_pages, "numPages", demand.limit_bytes
+    elif wishes.memory_bytes is not None:
+        asked_pages, asked_by = wishes.memory_bytes // layout.page_bytes, "memory"
+        ceiling_bytes = demand.limit_bytes
+    else:
+        asked_pages, asked_by = max(0, usable_bytes - others_bytes) // layout.page_bytes, "memoryUtilization"
+        ceiling_bytes = usable_bytes
+    num_pages = min(asked_pages, useful_pages)
+    size = PoolSize(
+        num_pages=num_pages,
+        page_bytes=layout.page_bytes,
+        decided_by=asked_by if asked_pages <= useful_pages else "maxNumSeqs",
+        limit_bytes=demand.limit_bytes,
+        usable_bytes=usable_bytes,
+        weights_bytes=demand.weights_bytes,
+        workspace_bytes=demand.workspace_bytes,
+        overhead_bytes=demand.overhead_bytes,
+        kv_bytes=num_pages * layout.page_bytes,
+        useful_pages=useful_pages,
+    )
+    if num_pages < 1 or others_bytes + size.kv_bytes > ceiling_bytes:
+        raise errors.CapacityError(_does_not_fit(size, layout, wishes, ceiling_bytes))
+    return size
+
+
+def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
+    """The sum, term by term, and what would make it fit."""
+    others_bytes = size.weights_bytes + size.workspace_bytes + size.overhead_bytes
+    if wishes.memory_bytes is not None and wishes.num_pages is None and wishes.memory_bytes < layout.page_bytes:
+        return (
+            f"kvCache.memory: got {wishes.memory_bytes} bytes, but one page of {layout.block_size} tokens takes "
+            f"{layout.page_bytes} bytes. Set kvCache.memory to at least {layout.page_bytes}, or leave it out"
+        )
+    pages = max(size.num_pages, 1)
+    needed_bytes = others_bytes + pages * layout.page_bytes
+    budget = f"{_mib(ceiling_bytes)} usable"
+    if ceiling_bytes != size.limit_bytes:
+        budget += f" ({_mib(size.limit_bytes)} x memoryUtilization {wishes.memory_utilization:g})"
+    terms = [
+        f"weights {_mib(size.weights_bytes)}",
+        f"workspace {_mib(size.workspace_bytes)}",
+        f"overhead {_mib(size.overhead_bytes)}",
+        f"KV {_mib(pages * layout.page_bytes)} ({pages} pages of {_mib(layout.page_bytes)})",
+    ]
+    return (
+        f"the model does not fit: {' + '.join(terms)} = {_mib(needed_bytes)}, but {budget}; "
+        f"{_mib(needed_bytes - ceiling_bytes)} too much. {_remedy(size, layout, wishes, ceiling_bytes)}"
+    )
+
+
+def _remedy(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
+    others_bytes = size.weights_bytes + size.workspace_bytes + size.overhead_bytes
+    affordable_pages = (ceiling_bytes - others_bytes) // layout.page_bytes
+    if affordable_pages >= 1 and wishes.num_pages is not None:
+        return f"Lower kvCache.numPages to at most {affordable_pages}, or give the service more memory"
+    if affordable_pages >= 1:
+        return f"Lower kvCache.memory to at most {affordable_pages * layout.page_bytes} bytes, or give more memory"
+    needed_bytes = others_bytes + layout.page_bytes
+    if needed_bytes <= size.limit_bytes:
+        return f"Raise kvCache.memoryUtilization to at least {_ratio_up(needed_bytes / size.limit_bytes)}"
+    return f"Give the service at least {_mib(needed_bytes)}, or choose a smaller model or quantization"
+
+
+def _ratio_up(ratio: float) -> str:
+    """Two decimals, never rounded down, at most 1."""
+    return f"{min(1.0, -(-ratio * 100 // 1) / 100):.2f}"
+
+
+def _mib(num_bytes: int) -> str:
+    mib = num_bytes / MIB_BYTES
+    return f"{mib:,.1f} MiB" if mib < 100 else f"{mib:,.0f} MiB"

@@ -1,0 +1,179 @@
+"""From settings and a source to a model in memory, a slab of the right size, and the facts about both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tidemark_kernels import dispatch
+from tidemark_runtime import config, errors
+from tidemark_runtime.model import batch as batches
+from tidemark_runtime.model import checkpoint as checkpoints
+from tidemark_runtime.model import linear, linear_choice, sources, tensors
+from tidemark_runtime.model import loading as model_loading
+from tidemark_runtime.model import spec as model_spec
+from tidemark_runtime.model import weights as model_weights
+from tidemark_runtime.planning import page_layout, pool_size
+from tidemark_runtime.worker import cpu, interface, slab
+
+HTTP_PROCESS_BYTES = 200 * pool_size.MIB_BYTES
+"""The server's process shares the pod's memory; this is its budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All a worker needs."""
+
+    model: batches.Model
+    memory: batches.KVMemory
+    facts: interface.WorkerFacts
+
+
+def load(
+    settings: config.EngineConfig,
+    source: sources.ModelSource,
+    progress: model_weights.Progress,
+    policy: linear.LinearPolicy | None = None,
+) -> Loaded:
+    """Everything before the first step. `policy` forces the forms of the weights; otherwise they are measured.
+
+    Raises ModelError, CapacityError or ConfigError.
+    """
+    threads = settings.hardware.threads or cpu.usable_cores()
+    torch.set_num_threads(threads)
+    limit = _memory_limit(settings.hardware)
+    checkpoint = checkpoints.open_checkpoint(source)
+    spec = checkpoint.spec
+    max_context_tokens = _max_context(settings.model, spec)
+    dtype = _activations_dtype(settings.model, spec)
+    with torch.inference_mode():
+        if policy is None:
+            progress("choosing the form of the weights", 0.0)
+            policy = _choose(checkpoint, settings.model, dtype, limit)
+        factory = linear.LinearFactory(policy)
+        model = model_loading.load(checkpoint, factory, progress)
+    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
+    size = pool_size.decide(
+        layout,
+        pool_size.Wishes(
+            memory_utilization=settings.kv_cache.memory_utilization,
+            num_pages=settings.kv_cache.num_pages,
+            memory_bytes=settings.kv_cache.memory,
+        ),
+        pool_size.Demand(
+            limit_bytes=limit.num_bytes,
+            weights_bytes=factory.num_bytes,
+            workspace_bytes=workspace_bytes(spec, settings.scheduler),
+            overhead_bytes=max(0, cpu.resident_bytes() - factory.num_bytes) + HTTP_PROCESS_BYTES,
+            max_num_seqs=settings.scheduler.max_num_seqs,
+            max_context_tokens=max_context_tokens,
+        ),
+    )
+    memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
+    facts = interface.WorkerFacts(
+        kind="torch",
+        device="cpu",
+        dtype=_name(dtype),
+        layout=layout,
+        num_pages=size.num_pages,
+        max_context_tokens=max_context_tokens,
+        memory_bytes=size.parts_bytes,
+        kernel_paths={**dispatch.paths(), **factory.kernel_paths},
+        notes={
+            "threads": str(threads),
+            "memoryLimit": f"{limit.num_bytes} bytes, {limit.source}",
+            "pagesDecidedBy": size.decided_by,
+        },
+    )
+    return Loaded(model, memory, facts)
+
+
+def workspace_bytes(spec: model_spec.ModelSpec, scheduler: config.SchedulerConfig) -> int:
+    """Activations and logits of the largest step, in float32.
+
+    Per token: the residual stream, its addend and its norm, Q, K, V and the attention's output, gate, up and their
+    product. Per sampled sequence: its logits and the sampler's copy.
+    """
+    float32_bytes = 4
+    heads = 2 * (spec.num_heads + spec.num_kv_heads)
+    per_token = 4 * spec.hidden_size + heads * spec.head_dim + 3 * spec.intermediate_size
+    tokens = scheduler.max_num_batched_tokens * per_token
+    return float32_bytes * (tokens + 2 * scheduler.max_num_seqs * spec.vocab_size)
+
+
+def _memory_limit(hardware: config.HardwareConfig) -> cpu.MemoryLimit:
+    limit = cpu.memory_limit()
+    if hardware.memory is None:
+        return limit
+    if hardware.memory > limit.num_bytes:
+        problem = errors.Problem(
+            "hardware.memory",
+            hardware.memory,
+            f"at most {limit.num_bytes} bytes ({limit.source})",
+            "Lower it, leave it out, or give this process more memory",
+        )
+        raise errors.ConfigError([problem])
+    return cpu.MemoryLimit(hardware.memory, "hardware.memory")
+
+
+def _max_context(model: config.ModelConfig, spec: model_spec.ModelSpec) -> int:
+    wanted = model.max_context_tokens
+    if wanted is None:
+        return spec.max_context_tokens
+    if wanted > spec.max_context_tokens:
+        problem = errors.Problem(
+            "model.maxContextTokens",
+            wanted,
+            f"at most {spec.max_context_tokens}, the model's own limit",
+            "Lower it or leave it out",
+        )
+        raise errors.ConfigError([problem])
+    return wanted
+
+
+def _activations_dtype(model: config.ModelConfig, spec: model_spec.ModelSpec) -> torch.dtype:
+    if model.dtype == "float16":
+        problem = errors.Problem(
+            "model.dtype",
+            model.dtype,
+            "auto, float32 or bfloat16 on a processor",
+            "A float16 model runs in any of them; only the KV cache may be float16",
+        )
+        raise errors.ConfigError([problem])
+    return linear_choice.resolve_dtype(model.dtype, spec.dtype)
+
+
+def _kv_dtype(kv_cache: config.KVCacheConfig, dtype: torch.dtype) -> str:
+    return _name(dtype) if kv_cache.dtype == config.AUTO else kv_cache.dtype
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _choose(
+    checkpoint: checkpoints.Checkpoint, model: config.ModelConfig, dtype: torch.dtype, limit: cpu.MemoryLimit
+) -> linear.LinearPolicy:
+    spec = checkpoint.spec
+    rules = linear_choice.Rules(
+        dtype=dtype,
+        quantization=model.quantization,
+        num_elements=num_matrix_elements(spec),
+        memory_limit_bytes=limit.num_bytes,
+    )
+    return linear_choice.choose(_sample(checkpoint), rules)
+
+
+def num_matrix_elements(spec: model_spec.ModelSpec) -> int:
+    """Weights in the matrices of all layers, without embedding and head."""
+    attention = (2 * spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+    return spec.num_layers * spec.hidden_size * (attention + 3 * spec.intermediate_size)
+
+
+def _sample(checkpoint: checkpoints.Checkpoint) -> list[list[tensors.HostTensor]]:
+    """The matrices of the first and the last layer: mixed quantizations differ by layer."""
+    parts = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
+    layers = sorted({0, checkpoint.spec.num_layers - 1})
+    names = [f"model.layers.{layer}.{part}.weight" for layer in layers for part in parts]
+    return [[checkpoint.tensor(name)] for name in names]

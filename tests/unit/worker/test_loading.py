@@ -1,0 +1,169 @@
+"""From settings and files to a worker: what is decided, what is refused, and that the whole generates as one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import made_models
+import made_steps
+import numpy as np
+import pytest
+import torch
+
+from tidemark_runtime import config, errors
+from tidemark_runtime.core import sampling, step_plan
+from tidemark_runtime.model import linear, sources
+from tidemark_runtime.worker import cpu, loading, torch_worker
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    return made_models.write_folder(path, made_models.LLAMA_CONFIG, made_models.llama_weights())
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four-bit layers, eight-bit tied embedding: what the demo's model is made of."""
+    rng = np.random.default_rng(3)
+    tensors: dict[str, Any] = {}
+    for name, tensor in made_models.llama_weights().items():
+        stored = made_models.gguf_name(name)
+        if name == "lm_head.weight":
+            continue
+        if tensor.dim() == 1:
+            tensors[stored] = tensor.numpy()
+        else:
+            kind = "Q8_0" if "embed" in name else "Q4_1"
+            tensors[stored] = (kind, made_models.random_blocks(rng, kind, tensor.shape[0], tensor.shape[1]))
+    content = made_models.GGUFContent("llama", made_models.LLAMA_FIELDS, tensors)
+    return made_models.write_gguf(tmp_path_factory.mktemp("gguf") / "made.gguf", content)
+
+
+def settings(**sections: dict[str, Any]) -> config.EngineConfig:
+    return config.EngineConfig(
+        model=config.ModelConfig(**{"dtype": "float32", **sections.get("model", {})}),
+        kv_cache=config.KVCacheConfig(**{"num_pages": 12, "block_size": 4, **sections.get("kv_cache", {})}),
+        scheduler=config.SchedulerConfig(**{"max_num_seqs": 3, **sections.get("scheduler", {})}),
+        hardware=config.HardwareConfig(**{"threads": 1, **sections.get("hardware", {})}),
+    )
+
+
+def source(path: Path) -> sources.ModelSource:
+    return sources.ModelSource("gguf" if path.suffix == ".gguf" else "huggingface", path, "made")
+
+
+def create(path: Path, **sections: dict[str, Any]) -> torch_worker.TorchWorker:
+    return torch_worker.create(settings(**sections), source(path), lambda _phase, _fraction: None)
+
+
+def generate(worker: torch_worker.TorchWorker, prompt: tuple[int, ...], num_tokens: int) -> list[int]:
+    params = sampling.SamplingParams(max_tokens=num_tokens, temperature=0.0)
+    join, pages = step_plan.Join(0, prompt, len(prompt), params), (7, 2, 9, 4)
+    chunk = step_plan.Chunk(0, 0, len(prompt), pages, True)
+    found = list(worker.execute(step_plan.StepPlan(1, (join,), (chunk,))).token_ids)
+    for step in range(num_tokens - 1):
+        chunk = step_plan.Chunk(0, len(prompt) + step, 1, (), True)
+        found += worker.execute(step_plan.StepPlan(2 + step, (), (chunk,))).token_ids
+    return found
+
+
+def recomputed(path: Path, prompt: tuple[int, ...], num_tokens: int) -> list[int]:
+    """The same model without worker, slots and slab of its own: everything anew for each token."""
+    model = made_steps.load(path)
+    tokens = list(prompt)
+    for _ in range(num_tokens):
+        memory = made_steps.new_memory(model, 8)
+        pages = range(-(-len(tokens) // made_steps.BLOCK_SIZE))
+        with torch.inference_mode():
+            logits = model.forward(made_steps.batch_of([made_steps.Chunk(pages, tokens)]), memory)
+        tokens.append(int(logits[-1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_a_folder_generates_what_its_model_says(folder: Path) -> None:
+    assert generate(create(folder), (5, 1, 40), 6) == recomputed(folder, (5, 1, 40), 6)
+
+
+def test_a_quantized_file_generates_what_its_model_says(gguf_file: Path) -> None:
+    assert generate(create(gguf_file), (5, 1, 40), 6) == recomputed(gguf_file, (5, 1, 40), 6)
+
+
+def test_facts(gguf_file: Path) -> None:
+    facts = create(gguf_file).facts
+    assert (facts.kind, facts.device, facts.dtype, facts.layout.dtype) == ("torch", "cpu", "float32", "float32")
+    assert (facts.num_pages, facts.max_context_tokens) == (12, 64)
+    assert facts.memory_bytes["kv"] == 12 * facts.layout.page_bytes
+    assert facts.memory_bytes["weights"] > 0
+    assert facts.kernel_paths["embedding"] == "grouped8"
+    assert "4-bit weights: " in facts.kernel_paths["linear_measured"]
+    assert "paged_attention" in facts.kernel_paths
+    assert facts.notes["threads"] == "1"
+
+
+def test_settings_reach_the_layout_and_the_tables(folder: Path) -> None:
+    facts = create(folder, kv_cache={"dtype": "float16"}, model={"max_context_tokens": 20}).facts
+    assert facts.layout.dtype == "float16"
+    assert facts.max_context_tokens == 20
+
+
+def test_bfloat16_runs_on_any_processor(gguf_file: Path) -> None:
+    worker = create(gguf_file, model={"dtype": "bfloat16"})
+    assert (worker.facts.dtype, worker.facts.layout.dtype) == ("bfloat16", "bfloat16")
+    assert len(generate(worker, (1, 2, 3), 4)) == 4
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_quantization_is_what_was_asked_for(gguf_file: Path, quantization: str) -> None:
+    worker = create(gguf_file, model={"quantization": quantization})
+    path = worker.facts.kernel_paths["linear"]
+    assert path.startswith("int8-onednn-a" if quantization == "int8" else "float32")
+    assert len(generate(worker, (1, 2, 3), 4)) == 4
+
+
+def test_a_forced_form_is_taken_and_nothing_is_measured(gguf_file: Path) -> None:
+    forms = {storage: linear.FormsByRows.always(linear.Form.PLAIN) for storage in linear.Storage}
+    policy = linear.LinearPolicy(torch.float32, forms)
+    loaded = loading.load(settings(), source(gguf_file), lambda _phase, _fraction: None, policy)
+    assert loaded.facts.kernel_paths["linear"] == "float32"
+    assert "linear_measured" not in loaded.facts.kernel_paths
+
+
+def test_progress_ends_with_everything_loaded(folder: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    torch_worker.create(settings(), source(folder), lambda phase, fraction: seen.append((phase, fraction)))
+    assert seen[-1] == ("warming up", 1.0)
+    assert all(0.0 <= fraction <= 1.0 for _, fraction in seen)
+
+
+def test_without_a_wish_the_slab_never_exceeds_what_can_be_used(folder: Path) -> None:
+    facts = create(folder, kv_cache={"num_pages": None}).facts
+    assert facts.num_pages == 3 * 16
+    assert facts.notes["pagesDecidedBy"] == "maxNumSeqs"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"max_context_tokens": 65}}, r"model\.maxContextTokens: got 65, expected at most 64"),
+        ({"model": {"dtype": "float16"}}, r"model\.dtype: got 'float16', expected auto, float32 or bfloat16"),
+        ({"hardware": {"memory": 1 << 50}}, r"hardware\.memory: got 1125899906842624, expected at most \d+ bytes"),
+    ],
+)
+def test_settings_that_the_model_or_the_machine_cannot_hold(
+    folder: Path, sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        create(folder, **sections)
+
+
+def test_too_little_memory_is_refused_with_the_sum(folder: Path) -> None:
+    with pytest.raises(errors.CapacityError, match=r"weights .* \+ workspace .* \+ overhead .* \+ KV"):
+        create(folder, hardware={"memory": 50 * MIB}, kv_cache={"num_pages": None})
+
+
+def test_the_number_of_threads_is_what_the_process_may_use(folder: Path) -> None:
+    assert create(folder, hardware={"threads": None}).facts.notes["threads"] == str(cpu.usable_cores())
