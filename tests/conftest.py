@@ -7,6 +7,7 @@ from pathlib import Path
 
 import live
 import pytest
+
 from tidemark_runtime import model_store
 
 MODEL = "smollm2-135m"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -41,8 +42,18 @@ def camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> tuple[Entry, ...]:
     """Every setting, in the order of the sections and fields in `config`."""
+    return _entries()
+
+
+@functools.cache
+def _entries() -> tuple[Entry, ...]:
+    # Resolving type hints takes most of the time of a parse, and a module's classes do not change.
+    return tuple(_make_entries())
+
+
+def _make_entries() -> Iterator[Entry]:
     for section, cls in _sections().items():
         hints = typing.get_type_hints(cls)
         for item in dataclasses.fields(cls):
@@ -118,8 +129,8 @@ def describe(entry: Entry) -> str:
         else ("a whole number" if _without_none(entry.type) is int else "a number")
     )
     if setting.minimum is not None and setting.maximum is not None:
-        return f"{noun} from {setting.minimum:g} to {setting.maximum:g}"
-    return f"{noun} of at least {setting.minimum:g}" if setting.minimum is not None else noun
+        return f"{noun} from {_plain(setting.minimum)} to {_plain(setting.maximum)}"
+    return f"{noun} of at least {_plain(setting.minimum)}" if setting.minimum is not None else noun
 
 
 def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
@@ -132,12 +143,29 @@ def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
     }
 
 
+_PLACES: Mapping[str, tuple[str, ...]] = {"model": ("source",), "server": ("host", "port", "apiKeysFile")}
+
+
 def config_hash(parsed: config.EngineConfig) -> str:
-    """Twelve hex digits that name a configuration; equal settings have equal hashes on every machine."""
-    canonical = json.dumps(to_mapping(parsed), sort_keys=True, separators=(",", ":"))
+    """Twelve hex digits that name a configuration; equal settings have equal hashes on every machine.
+
+    Where the model and the keys lie and where the server listens is left out: it differs between a pod and a process
+    of this machine although the configuration is the same, and never changes without a new process anyway.
+    """
+    kept = {
+        section: {key: value for key, value in settings.items() if key not in _PLACES.get(section, ())}
+        for section, settings in to_mapping(parsed).items()
+    }
+    canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
+def _plain(number: float) -> str:
+    """A bound as a person writes it: 1048576, not 1.04858e+06."""
+    return str(int(number)) if number == int(number) else str(number)
+
+
+@functools.cache
 def _sections() -> dict[str, type[Any]]:
     hints = typing.get_type_hints(config.EngineConfig)
     return {item.name: hints[item.name] for item in dataclasses.fields(config.EngineConfig)}

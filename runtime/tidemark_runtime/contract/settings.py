@@ -1,0 +1,38 @@
+"""The engine's settings as the operator sees them: parse, hash, and which of them are hot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tidemark_runtime.config import Effect, EngineConfig
+from tidemark_runtime.config_parsing import config_hash, describe, entries, parse, to_mapping
+from tidemark_runtime.errors import ConfigError
+
+__all__ = [
+    "HOT_KEYS",
+    "ConfigError",
+    "EngineConfig",
+    "config_hash",
+    "describe",
+    "entries",
+    "parse",
+    "restart_hash",
+    "to_mapping",
+]
+
+HOT_KEYS: frozenset[str] = frozenset(entry.key for entry in entries() if entry.setting.effect is Effect.HOT)
+"""`scheduler.maxNumBatchedTokens`, ...: what a running engine takes over between two steps."""
+
+
+def restart_hash(parsed: EngineConfig) -> str:
+    """Twelve hex digits that name the settings which need a new process; a hot change leaves them as they are."""
+    kept: dict[str, Any] = {
+        f"{section}.{key}": value
+        for section, settings in to_mapping(parsed).items()
+        for key, value in settings.items()
+        if f"{section}.{key}" not in HOT_KEYS
+    }
+    canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]

@@ -1,0 +1,115 @@
+"""What the routes share: the engine, the text model, the settings, the metrics. One object a server, no globals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.engine import client, messages
+from tidemark_runtime.server import counters, keys
+from tidemark_runtime.text import text_model
+
+OFFLOAD_THREADS = 2
+"""Threads for large bodies: one may be busy with a huge prompt while another serves the next."""
+
+
+class Work(Protocol):
+    """A client request that the engine works on."""
+
+    def cancel(self, error: Exception) -> None:
+        """Abort it now; its client gets `error`."""
+        ...
+
+
+@dataclass(slots=True)
+class Context:
+    """Mutable, and owned by the event loop: `text` and `engine` come when they are loaded, `draining` once."""
+
+    config: config.EngineConfig
+    metrics: counters.ServerMetrics
+    keys: keys.KeyFile | None
+    model_name: str
+    engine: client.Engine | None = None
+    text: text_model.TextModel | None = None
+    load_failure: str | None = None
+    """Why the server will never be ready; set by the lifecycle before the process ends."""
+    draining: bool = False
+    clock: Callable[[], float] = time.monotonic
+    started_at: float = 0.0
+    """By `clock`."""
+    created: int = 0
+    """Unix time of the start, what `/v1/models` reports."""
+    pool: futures.ThreadPoolExecutor = field(
+        default_factory=lambda: futures.ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="offload")
+    )
+    generations: set[Work] = field(default_factory=set)
+    """Client requests that the engine works on now."""
+    config_hash: str = ""
+
+    def __post_init__(self) -> None:
+        self.started_at = self.clock()
+        self.created = int(time.time())
+        self.config_hash = config_parsing.config_hash(self.config)
+
+    def unix_time(self) -> int:
+        """Now, in whole seconds."""
+        return int(time.time())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine is gone; None while all is well."""
+        return self.load_failure or (self.engine.failure if self.engine is not None else None)
+
+    @property
+    def ready(self) -> messages.EngineReady | None:
+        """What the engine said when it became ready; None while it, or the tokenizer, is still loading."""
+        if self.engine is None or self.text is None:
+            return None
+        return self.engine.ready
+
+    @property
+    def stalled(self) -> bool:
+        """True when there is work and the engine has made no step for `stall_seconds`."""
+        if self.engine is None or self.engine.ready is None:
+            return False
+        stats = self.engine.stats
+        has_work = bool(self.generations) or stats.requests_running + stats.requests_waiting > 0
+        return has_work and self.engine.progress_age_seconds > self.config.server.stall_seconds
+
+    def serving(self) -> Serving:
+        """The parts that only exist when requests can be served.
+
+        Raises `EngineDead`, `Draining`, or `Loading`.
+        """
+        if self.failure is not None:
+            raise errors.EngineDead(self.failure)
+        if self.draining:
+            raise errors.Draining("The server is shutting down. Try again, another replica will answer.")
+        ready = self.ready
+        if ready is None or self.engine is None or self.text is None:
+            raise Loading("The model is still loading. Try again in a moment.")
+        return Serving(self.engine, self.text, ready)
+
+
+class Loading(errors.EngineError):
+    """503: not ready yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Engine, tokenizer and limits, all present."""
+
+    engine: client.Engine
+    text: text_model.TextModel
+    ready: messages.EngineReady
+
+
+def served_name(parsed: config.EngineConfig) -> str:
+    """What clients call the model: the configured name, or the source's last part without `.gguf`."""
+    if parsed.model.name:
+        return parsed.model.name
+    return parsed.model.source.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf") or "model"

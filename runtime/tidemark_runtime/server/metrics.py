@@ -1,0 +1,99 @@
+"""`GET /metrics`: the names of `contract.metrics`, in a registry of this server's own.
+
+Request metrics and step histograms are kept by `counters`; totals and levels are read from the engine at scrape time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import prometheus_client
+from prometheus_client import core, registry
+from starlette import requests
+from starlette import responses as starlette_responses
+
+from tidemark_runtime.contract import metrics as names
+from tidemark_runtime.engine import messages
+from tidemark_runtime.server import context
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LANE = "express"
+"""The only lane so far."""
+PREEMPTION_MODE = "recompute"
+"""The only mode so far."""
+
+Family = core.Metric
+Values = Mapping[tuple[str, ...], float]
+"""Label values -> value."""
+
+
+class EngineCollector(registry.Collector):
+    """Levels and totals, read from the engine at scrape time."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
+
+    def collect(self) -> Iterator[Family]:
+        """Families without a value yet (while loading) are still named."""
+        engine = self._shared.engine
+        stats = engine.stats if engine is not None else messages.EngineStats()
+        ready = engine.ready if engine is not None else None
+        yield _family(names.CONFIG_INFO, {(self._shared.config_hash, "1"): 1.0})
+        yield from _batch(stats, self._shared.config.scheduler.max_num_seqs)
+        yield from _memory(stats, ready)
+        yield from _compute(ready)
+
+
+class Metrics:
+    """The route."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._registry = shared.metrics.registry
+        self._registry.register(EngineCollector(shared))
+
+    async def get(self, _: requests.Request) -> starlette_responses.Response:
+        return starlette_responses.Response(
+            prometheus_client.generate_latest(self._registry), headers={"content-type": CONTENT_TYPE}
+        )
+
+
+def _batch(stats: messages.EngineStats, max_num_seqs: int) -> Iterator[Family]:
+    yield _family(names.BATCH_FILL, {(): stats.step_sequences / max_num_seqs})
+    yield _family(names.RUNNING, {(): stats.requests_running})
+    yield _family(names.WAITING, {(LANE,): stats.requests_waiting})
+    yield _family(names.OLDEST_WAIT, {(): stats.oldest_wait_seconds})
+    yield _family(names.PREEMPTIONS, {(PREEMPTION_MODE,): stats.preemptions_total})
+    yield _family(names.RESUMES, {(PREEMPTION_MODE,): stats.resumes_total})
+
+
+def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> Iterator[Family]:
+    total = stats.pages_total or (ready.num_pages if ready is not None else 0)
+    slots = stats.pages_used * (ready.block_size if ready is not None else 0)
+    kv_bytes: Values = {(ready.worker.get("kvDtype", "unknown"),): ready.num_pages * ready.page_bytes} if ready else {}
+    parts: Values = {(part,): size for part, size in ready.memory_bytes.items()} if ready else {}
+    yield _family(names.KV_PAGES, {("used",): stats.pages_used, ("free",): total - stats.pages_used})
+    yield _family(names.KV_USAGE, {(): stats.pages_used / total if total else 0.0})
+    yield _family(names.KV_FRAGMENTATION, {(): 1.0 - stats.tokens_in_used_pages / slots if slots else 0.0})
+    yield _family(names.KV_BYTES, kv_bytes)
+    yield _family(names.MEMORY_BYTES, parts)
+
+
+def _compute(ready: messages.EngineReady | None) -> Iterator[Family]:
+    paths: Values = {}
+    if ready is not None:
+        dtype = ready.worker.get("dtype", "unknown")
+        paths = {(op, path, dtype): 1.0 for op, path in ready.kernel_paths.items()}
+    yield _family(names.KERNEL_PATH, paths)
+
+
+_FAMILIES: Mapping[names.Kind, Callable[..., core.CounterMetricFamily | core.GaugeMetricFamily]] = {
+    names.Kind.COUNTER: core.CounterMetricFamily,
+    names.Kind.GAUGE: core.GaugeMetricFamily,
+}
+
+
+def _family(metric: names.Metric, values: Values) -> Family:
+    family = _FAMILIES[metric.kind](metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family

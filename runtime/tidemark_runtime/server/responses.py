@@ -1,0 +1,93 @@
+"""JSON answers, and the one translation of exceptions into OpenAI's error shape."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from starlette import exceptions, requests, types
+from starlette import responses as starlette_responses
+
+from tidemark_runtime import errors
+from tidemark_runtime.server import context
+from tidemark_runtime.server.wire import common
+
+_log = logging.getLogger(__name__)
+
+LINGER_SECONDS = 2.0
+"""Long enough for tens of megabytes on a local network, short enough to bound what a hostile client can hold."""
+DRAIN_RETRY_SECONDS = 5
+"""A pod that drains is replaced in about that time."""
+
+
+def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> starlette_responses.Response:
+    """`value` (a msgspec struct or plain data) as JSON."""
+    return starlette_responses.Response(common.encode(value), status, headers, media_type="application/json")
+
+
+def describe(error: Exception) -> tuple[int, common.ErrorBody, dict[str, str]]:
+    """Status, body and extra headers for any exception. Unknown ones say nothing of their insides."""
+    headers: dict[str, str] = {}
+    if isinstance(error, errors.RequestError):
+        status, kind, code, param = error.status, error.kind, error.code, error.param
+        if isinstance(error, errors.Overloaded):
+            headers["retry-after"] = str(error.retry_after_seconds)
+        if isinstance(error, errors.Unauthorized):
+            headers["www-authenticate"] = "Bearer"
+    elif isinstance(error, errors.Draining | context.Loading):
+        status, kind, param = 503, "server_error", None
+        code = "draining" if isinstance(error, errors.Draining) else "loading"
+        headers["retry-after"] = str(DRAIN_RETRY_SECONDS)
+    elif isinstance(error, errors.EngineDead):
+        status, kind, code, param = 503, "server_error", "engine_dead", None
+    elif isinstance(error, errors.EngineError):
+        status, kind, code, param = 500, "server_error", "engine_failed", None
+    elif isinstance(error, exceptions.HTTPException):
+        status, kind, code, param = error.status_code, "invalid_request_error", None, None
+        headers.update(error.headers or {})
+    else:
+        detail = common.ErrorDetail("The server failed. Its log says why.", "server_error", None, "internal_error")
+        return 500, common.ErrorBody(detail), headers
+    message = error.detail if isinstance(error, exceptions.HTTPException) else str(error)
+    return status, common.ErrorBody(common.ErrorDetail(printable(message), kind, param, code)), headers
+
+
+class Refusal(starlette_responses.Response):
+    """An error sent before the body was read: answered at once, then the connection closes.
+
+    What the client is still sending is thrown away for a short while first. Closing at once would make the kernel
+    reset the connection, and the reset often destroys the answer before the client has read it.
+    """
+
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        headers = [*self.raw_headers, (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while (await receive()).get("more_body", False):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def refusal(error: errors.RequestError) -> Refusal:
+    """The answer to a request whose body was not, or not wholly, read."""
+    status, body, headers = describe(error)
+    return Refusal(common.encode(body), status, headers, media_type="application/json")
+
+
+async def on_error(request: requests.Request, error: Exception) -> starlette_responses.Response:
+    """Starlette's exception handler for everything."""
+    if isinstance(error, errors.BodyTooLarge):
+        return refusal(error)
+    status, body, headers = describe(error)
+    if isinstance(error, errors.EngineError) and status == 500:
+        _log.error("request failed path=%s reason=%s", request.url.path, error)
+    return json(body, status, headers)
+
+
+def printable(text: str) -> str:
+    """Text that JSON can hold whatever the client sent: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text

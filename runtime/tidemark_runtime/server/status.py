@@ -1,0 +1,108 @@
+"""`GET /status`: everything a person or the operator wants to know of this engine, as `contract.status` says."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from starlette import requests
+from starlette import responses as starlette_responses
+
+from tidemark_runtime.contract import status
+from tidemark_runtime.server import context, responses
+
+
+def state_of(shared: context.Context) -> tuple[status.EngineState, str]:
+    """One word, and a sentence that says what to do when something is wrong."""
+    if shared.failure is not None:
+        return status.EngineState.FAILED, f"The engine has ended: {shared.failure}"
+    if shared.stalled and shared.engine is not None:
+        age = shared.engine.progress_age_seconds
+        text = f"No step was finished for {age:.0f} seconds although there is work. Restart this engine."
+        return status.EngineState.STALLED, text
+    if shared.draining:
+        return status.EngineState.DRAINING, "Shutting down: running requests finish, new ones are refused."
+    if shared.ready is None:
+        return status.EngineState.LOADING, _loading_text(shared)
+    if shared.keys is not None and shared.keys.problem is not None:
+        return status.EngineState.READY, shared.keys.problem
+    return status.EngineState.READY, "Serving."
+
+
+def build(shared: context.Context, version: str) -> status.EngineStatus:
+    """The document, from what is known now; parts that come with the loaded model are empty before."""
+    if shared.keys is not None:
+        shared.keys.refresh()
+    state, message = state_of(shared)
+    ready = shared.engine.ready if shared.engine is not None else None
+    return status.EngineStatus(
+        version=version,
+        state=state,
+        message=message,
+        model=status.ModelStatus(
+            shared.model_name,
+            shared.config.model.source,
+            ready.max_context_tokens if ready else 0,
+            ready.max_request_tokens if ready else 0,
+        ),
+        config=status.ConfigStatus(shared.config_hash),
+        worker=ready.worker if ready else {},
+        kernel_paths=ready.kernel_paths if ready else {},
+        load=_load(shared),
+        memory=_memory(shared),
+        queue=_queue(shared),
+        uptime_seconds=shared.clock() - shared.started_at,
+        last_progress_age_seconds=shared.engine.progress_age_seconds if shared.engine is not None else 0.0,
+    )
+
+
+class Status:
+    """The route."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
+        self._version = _version()
+
+    async def get(self, _: requests.Request) -> starlette_responses.Response:
+        return responses.json(build(self._shared, self._version))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tidemark-inference")
+    except metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def _load(shared: context.Context) -> status.LoadStatus | None:
+    progress = shared.engine.progress if shared.engine is not None else None
+    if shared.ready is not None or progress is None:
+        return None
+    return status.LoadStatus(progress.phase, progress.fraction)
+
+
+def _loading_text(shared: context.Context) -> str:
+    load = _load(shared)
+    return "Loading." if load is None else f"Loading: {load.phase}, {load.fraction:.0%}."
+
+
+def _memory(shared: context.Context) -> status.MemoryStatus:
+    if shared.engine is None or shared.engine.ready is None:
+        return status.MemoryStatus()
+    ready, stats = shared.engine.ready, shared.engine.stats
+    return status.MemoryStatus(
+        parts_bytes=ready.memory_bytes,
+        page_bytes=ready.page_bytes,
+        block_size=ready.block_size,
+        pages_total=ready.num_pages,
+        pages_used=stats.pages_used,
+        usage_ratio=stats.pages_used / ready.num_pages if ready.num_pages else 0.0,
+    )
+
+
+def _queue(shared: context.Context) -> status.QueueStatus:
+    if shared.engine is None:
+        return status.QueueStatus()
+    stats = shared.engine.stats
+    return status.QueueStatus(
+        stats.requests_running, stats.requests_waiting, stats.oldest_wait_seconds, stats.preemptions_total
+    )

@@ -1,0 +1,1 @@
+"""The JSON shapes clients see, as msgspec structs, encoded once at the edge."""

@@ -1,0 +1,170 @@
+"""The official `openai` client, unchanged, over loopback against the scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx
+import openai
+import pytest
+
+HI = [{"role": "user", "content": "Hi"}]
+
+
+async def test_chat(scripted):
+    answer = await scripted.chat.completions.create(model="M", messages=HI, max_completion_tokens=40)
+    assert answer.choices[0].message.content == "Hello, world!"
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 14
+
+
+async def test_chat_streamed_with_usage(scripted):
+    stream = await scripted.chat.completions.create(
+        model="M", messages=HI, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    pieces = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
+    assert "".join(piece for piece in pieces if piece) == "Hello, world!"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.completion_tokens == 14
+
+
+async def test_completions_streamed_with_n_and_stop(scripted):
+    stream = await scripted.completions.create(model="M", prompt="Hi", n=2, stop=["world"], stream=True)
+    joined = {0: "", 1: ""}
+    async for chunk in stream:
+        joined[chunk.choices[0].index] += chunk.choices[0].text
+    assert joined == {0: "Hello, ", 1: "Hello, "}
+
+
+async def test_logprobs_are_parsed(scripted):
+    answer = await scripted.chat.completions.create(model="M", messages=HI, logprobs=True, top_logprobs=2)
+    content = answer.choices[0].logprobs.content
+    assert bytes(byte for token in content for byte in token.bytes) == b"Hello, world!"
+    assert [len(token.top_logprobs) for token in content] == [2] * 13
+    plain = await scripted.completions.create(model="M", prompt="Hi", logprobs=2)
+    assert "".join(plain.choices[0].logprobs.tokens) == "Hello, world!"
+
+
+async def test_each_error_is_the_clients_own_exception(scripted, engine, fakes):
+    with pytest.raises(openai.BadRequestError) as caught:
+        await scripted.chat.completions.create(model="M", messages=HI, temperature=3)
+    assert caught.value.param == "temperature"
+    with pytest.raises(openai.NotFoundError) as caught:
+        await scripted.chat.completions.create(model="other", messages=HI)
+    assert caught.value.code == "model_not_found"
+    engine.refuse = fakes.messages.RejectReason.QUEUE_FULL
+    with pytest.raises(openai.RateLimitError):
+        await scripted.chat.completions.create(model="M", messages=HI)
+    engine.failure = "gone"
+    with pytest.raises(openai.InternalServerError):
+        await scripted.chat.completions.create(model="M", messages=HI)
+    engine.failure = None
+
+
+async def test_an_error_in_the_middle_of_a_stream_is_an_exception(scripted, engine, fakes):
+    engine.end_early = (3, fakes.messages.FinishReason.FAILED, "the step failed")
+    stream = await scripted.chat.completions.create(model="M", messages=HI, stream=True)
+    with pytest.raises(openai.APIError, match="the step failed"):
+        async for _ in stream:
+            pass
+
+
+async def test_models(scripted):
+    assert [model.id async for model in scripted.models.list()] == ["M"]
+    assert (await scripted.models.retrieve("M")).id == "M"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_b011_closing_the_connection_aborts(scripted_url, engine, stream):
+    engine.pause_after = 3
+    async with httpx.AsyncClient() as client:
+        request = asyncio.create_task(
+            client.post(f"{scripted_url}/v1/completions", json={"prompt": "Hi", "n": 4, "stream": stream})
+        )
+        while engine.num_running != 4:
+            await asyncio.sleep(0.001)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+    async with asyncio.timeout(2):
+        while engine.num_running:
+            await asyncio.sleep(0.001)
+    assert len(engine.aborted) == 4
+
+
+async def test_breaking_off_a_stream_aborts(scripted, engine):
+    engine.pause_after = 3
+    stream = await scripted.chat.completions.create(model="M", messages=HI, stream=True)
+    async for _ in stream:
+        break
+    await stream.close()
+    async with asyncio.timeout(2):
+        while engine.num_running:
+            await asyncio.sleep(0.001)
+    assert len(engine.aborted) == 1
+
+
+async def test_the_connection_is_reused_after_answers_and_streams(scripted_url):
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1)) as client:
+        for stream in (False, True, False):
+            response = await client.post(f"{scripted_url}/v1/completions", json={"prompt": "Hi", "stream": stream})
+            assert response.status_code == 200
+
+
+async def test_each_event_arrives_when_it_is_made(scripted_url, engine):
+    """Nothing on the way gathers events: the first ones are here while the engine still waits."""
+    engine.pause_after = 2
+    async with (
+        httpx.AsyncClient() as client,
+        client.stream("POST", f"{scripted_url}/v1/completions", json={"prompt": "Hi", "stream": True}) as response,
+    ):
+        lines = response.aiter_lines()
+        seen = ""
+        while '"text":"e"' not in seen and '"text":"He"' not in seen:
+            seen += await anext(lines)
+        assert engine.num_running == 1
+        engine.resume.set()
+        assert [line async for line in lines][-2:] == ["data: [DONE]", ""]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_b029_a_body_over_the_limit_is_answered_at_once(scripted_url, chunked):
+    body = b'{"prompt": "' + b"x" * 27_000_000 + b'"}'
+
+    async def parts():
+        for start in range(0, len(body), 65_536):
+            yield body[start : start + 65_536]
+
+    async with httpx.AsyncClient() as client:
+        response = await client.post(f"{scripted_url}/v1/completions", content=parts() if chunked else body)
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
+
+
+async def test_b029_a_large_body_does_not_hold_up_probes_or_streams(scripted_url, engine, text, monkeypatch):
+    """Tokenizing that takes long is elsewhere: the loop goes on answering."""
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def encode(prompt, *, add_special):
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(30)
+        return [65]
+
+    monkeypatch.setattr(text, "encode", encode)
+    async with httpx.AsyncClient() as client:
+        large = asyncio.create_task(
+            client.post(f"{scripted_url}/v1/completions", json={"prompt": "x" * 5_000_000}, timeout=60)
+        )
+        await asyncio.sleep(0.2)
+        for _ in range(5):
+            start = time.monotonic()
+            assert (await client.get(f"{scripted_url}/health/live")).status_code == 200
+            assert time.monotonic() - start < 1.0
+        answer = await client.post(f"{scripted_url}/v1/completions", json={"prompt": [65]})
+        assert answer.status_code == 200
+        assert not large.done()
+        release.set()
+        assert (await large).status_code == 200

@@ -1,0 +1,104 @@
+"""What `/metrics` exports is exactly the table of `contract.metrics`."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import parser
+
+from tidemark_runtime.contract import metrics as names
+from tidemark_runtime.engine import messages
+
+
+@pytest.fixture
+def scrape(http):
+    async def run() -> dict:
+        response = await http.get("/metrics")
+        assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+        families = parser.text_string_to_metric_families(response.text)
+        return {family.name: family for family in families}
+
+    return run
+
+
+def value(families: dict, name: str, **labels: str) -> float:
+    samples = [sample for family in families.values() for sample in family.samples]
+    found = [sample.value for sample in samples if sample.name == name and sample.labels == labels]
+    assert len(found) == 1, (name, labels)
+    return found[0]
+
+
+async def test_names_kinds_and_help_are_those_of_the_table(scrape):
+    families = await scrape()
+    exported = {(family.name, family.type, family.documentation) for family in families.values()}
+    wanted = {(each.name.removesuffix("_total"), each.kind.value, each.help) for each in names.ENGINE_METRICS}
+    assert exported == wanted
+
+
+async def test_labels_are_those_of_the_table(scrape, http, engine):
+    engine.tell(messages.EngineStats(steps=1, step_sequences=1, step_tokens=1, queue_waits_seconds=[0.1]))
+    await http.post("/v1/completions", json={"prompt": "Hi"})
+    await http.post("/v1/completions", json={"prompt": "Hi", "n": 0})
+    families = await scrape()
+    for metric in names.ENGINE_METRICS:
+        samples = families[metric.name.removesuffix("_total")].samples
+        assert samples, metric.name
+        assert {label for sample in samples for label in sample.labels} - {"le"} == set(metric.labels), metric.name
+
+
+def test_the_table_names_units_and_buckets():
+    for metric in names.ENGINE_METRICS:
+        assert metric.name.startswith(names.PREFIX)
+        assert (metric.name.endswith("_total")) == (metric.kind is names.Kind.COUNTER)
+        assert bool(metric.buckets) == (metric.kind is names.Kind.HISTOGRAM)
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        if metric.name.endswith(("_seconds", "_bytes", "_ratio")):
+            assert metric.unit == metric.name.rsplit("_", 1)[1]
+    assert len({metric.name for metric in names.ENGINE_METRICS}) == len(names.ENGINE_METRICS)
+
+
+async def test_requests_and_tokens_are_counted(scrape, http, clock):
+    await http.post("/v1/completions", json={"prompt": "Hi", "n": 2})
+    await http.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
+    families = await scrape()
+    assert value(families, "tidemark_requests_total", outcome="stop") == 1
+    assert value(families, "tidemark_requests_total", outcome="length") == 1
+    assert value(families, "tidemark_prompt_tokens_total") == 6
+    assert value(families, "tidemark_generated_tokens_total") == 30
+    assert value(families, "tidemark_time_to_first_token_seconds_count") == 3
+    assert value(families, "tidemark_inter_token_seconds_count") == 27
+    assert value(families, "tidemark_request_duration_seconds_count") == 2
+
+
+async def test_steps_count_once_whatever_heartbeats_repeat_them(scrape, engine):
+    stats = messages.EngineStats(
+        steps=4,
+        step_sequences=3,
+        step_tokens=10,
+        step_prompt_tokens=8,
+        schedule_seconds=0.001,
+        execute_seconds=0.5,
+        update_seconds=0.002,
+        preemptions_total=5,
+        pages_total=10,
+        pages_used=4,
+        tokens_in_used_pages=512,
+    )
+    engine.tell(stats)
+    engine.tell(stats)
+    families = await scrape()
+    assert value(families, "tidemark_batch_size_count") == 1
+    assert value(families, "tidemark_step_tokens_sum", phase="prompt") == 8
+    assert value(families, "tidemark_step_tokens_sum", phase="decode") == 2
+    assert value(families, "tidemark_step_duration_seconds_sum", phase="execute") == 0.5
+    assert value(families, "tidemark_preemptions_total", mode="recompute") == 5
+    assert value(families, "tidemark_kv_pages", state="free") == 6
+    assert value(families, "tidemark_kv_usage_ratio") == 0.4
+    assert value(families, "tidemark_kv_fragmentation_ratio") == 0.5
+    assert value(families, "tidemark_kv_bytes", dtype="float16") == 2560
+    assert value(families, "tidemark_batch_fill_ratio") == 3 / 64
+    assert value(families, "tidemark_kernel_path_info", op="attention", path="torch", dtype="float32") == 1
+
+
+async def test_while_loading_nothing_is_missing(scrape, shared):
+    shared.engine = None
+    assert len(await scrape()) == len(names.ENGINE_METRICS)
