@@ -1,0 +1,275 @@
+"""Rules that look at more than one field. Each is a generator of problems; `RULES` lists them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tidemark_operator import errors, names
+from tidemark_operator.api import describe, quantities, view
+
+Found = tuple[describe.Loc, object, str, str]
+"""Where, what was seen, what was expected, what to do."""
+Rule = Callable[[view.View], Iterator[Found]]
+
+_SOURCE = ("spec", "model", "source")
+_MIN_POD_MEMORY = 64 * 2**20
+
+
+def one_source(doc: view.View) -> Iterator[Found]:
+    given = doc.keys(*_SOURCE)
+    if len(given) != 1:
+        seen = errors.Seen(" and ".join(given) or "none of them")
+        yield (
+            _SOURCE,
+            seen,
+            "exactly one of pvc, hostPath, image, huggingFace, package",
+            "Keep one and remove the others." if given else "Add one, for example {package: {name: smollm2-135m}}.",
+        )
+
+
+def watermark_order(doc: view.View) -> Iterator[Found]:
+    at = ("spec", "watermarks")
+    queue, preempt, gap = (doc.get(*at, key) for key in ("queue", "preempt", "hysteresis"))
+    room = round(preempt - queue, 9)  # 0.9 - 0.7 is a little more than 0.2
+    if queue >= preempt:
+        yield (
+            (*at, "queue"),
+            queue,
+            f"less than watermarks.preempt, {preempt:g}",
+            "Requests must begin to wait before they may displace others.",
+        )
+    elif gap >= room:
+        yield (
+            (*at, "hysteresis"),
+            gap,
+            f"less than the {room:g} between queue and preempt",
+            "Otherwise the preempt line is left only after the queue line.",
+        )
+    elif gap >= queue:
+        yield ((*at, "hysteresis"), gap, f"less than watermarks.queue, {queue:g}", "Otherwise the line is never left.")
+
+
+def replicas_within_autoscaling(doc: view.View) -> Iterator[Found]:
+    if doc.get("spec", "autoscaling") is None:
+        return
+    low, high = doc.get("spec", "autoscaling", "min"), doc.get("spec", "autoscaling", "max")
+    replicas = doc.get("spec", "replicas")
+    low = 1 if low is None else low
+    if low > high:
+        yield ("spec", "autoscaling", "min"), low, f"at most autoscaling.max, {high}", "Swap or change them."
+    elif replicas is not None and not low <= replicas <= high:
+        yield (
+            ("spec", "replicas"),
+            replicas,
+            f"from autoscaling.min to autoscaling.max, {low} to {high}",
+            "Remove it: autoscaling decides. To stop the pods set suspend: true.",
+        )
+
+
+def int4_by_name(doc: view.View) -> Iterator[Found]:
+    if doc.get("spec", "kvCache", "dtype") == "int4" and not doc.get("spec", "kvCache", "allowLossy"):
+        yield (
+            ("spec", "kvCache", "dtype"),
+            "int4",
+            "int4 only together with kvCache.allowLossy: true",
+            "Long summaries lose facts with it; int8 does not. Choose int8, or accept the loss by name.",
+        )
+
+
+def precision_one_way(doc: view.View) -> Iterator[Found]:
+    at = ("spec", "kvCache", "precision")
+    given = doc.keys(*at)
+    if "mapRef" in given and len(given) > 1:
+        yield (
+            at,
+            errors.Seen(" and ".join(given)),
+            "either mapRef or the lists keepLayers and keepHeads",
+            "Remove one of them.",
+        )
+
+
+def precision_needs_quantization(doc: view.View) -> Iterator[Found]:
+    dtype = doc.get("spec", "kvCache", "dtype")
+    if doc.keys("spec", "kvCache", "precision") and dtype in ("float32", "float16", "bfloat16"):
+        yield (
+            ("spec", "kvCache", "precision"),
+            errors.Seen("a precision map"),
+            f"none with kvCache.dtype {dtype}",
+            "Nothing is quantized, so nothing can be kept. Remove it, or set dtype: int8.",
+        )
+
+
+def swap_needs_space(doc: view.View) -> Iterator[Found]:
+    mode, space = doc.get("spec", "scheduler", "preemption", "mode"), doc.get("spec", "kvCache", "swapSpace")
+    if mode == "swap" and quantities.to_bytes(str(space)) == 0:
+        yield (
+            ("spec", "kvCache", "swapSpace"),
+            space,
+            "more than 0 with scheduler.preemption.mode swap",
+            "Set it, for example to 8Gi, or choose the mode auto.",
+        )
+
+
+def soft_limit_within_batch(doc: view.View) -> Iterator[Found]:
+    soft, hard = doc.get("spec", "scheduler", "maxConcurrencySoft"), doc.get("spec", "scheduler", "maxNumSeqs")
+    if soft is not None and hard is not None and soft > hard:
+        yield (
+            ("spec", "scheduler", "maxConcurrencySoft"),
+            soft,
+            f"at most scheduler.maxNumSeqs, {hard}",
+            "No more than that ever run together.",
+        )
+
+
+def draft_needs_model(doc: view.View) -> Iterator[Found]:
+    method, draft = doc.get("spec", "speculative", "method"), doc.get("spec", "speculative", "draftModel")
+    at = ("spec", "speculative", "draftModel")
+    if method == "draft" and draft is None:
+        yield (
+            at,
+            errors.Seen("nothing"),
+            "a model with speculative.method draft",
+            "Name it, or choose the method ngram.",
+        )
+    elif method != "draft" and draft is not None:
+        yield at, draft, f"nothing with speculative.method {method}", "Remove it, or choose the method draft."
+
+
+def deadline_after_drain(doc: view.View) -> Iterator[Found]:
+    drain, deadline = doc.get("spec", "rollout", "drainSeconds"), doc.get("spec", "rollout", "progressDeadlineSeconds")
+    if deadline <= drain:
+        yield (
+            ("spec", "rollout", "progressDeadlineSeconds"),
+            deadline,
+            f"more than rollout.drainSeconds, {drain}",
+            "A pod that drains for so long would fail every rollout.",
+        )
+
+
+def canary_rises_to_all(doc: view.View) -> Iterator[Found]:
+    steps = doc.get("spec", "rollout", "canary", "steps")
+    if steps and (steps[-1] != 100 or any(a >= b for a, b in itertools.pairwise(steps))):
+        yield (
+            ("spec", "rollout", "canary", "steps"),
+            steps,
+            "rising percentages of which the last is 100",
+            "For example [5, 25, 100].",
+        )
+
+
+def pod_memory_is_plausible(doc: view.View) -> Iterator[Found]:
+    memory = doc.get("spec", "hardware", "memory")
+    if memory is not None and quantities.to_bytes(str(memory)) < _MIN_POD_MEMORY:
+        yield (
+            ("spec", "hardware", "memory"),
+            memory,
+            "at least 64Mi",
+            "Without a unit it is a number of bytes; write 2Gi for two gibibytes.",
+        )
+
+
+def toleration_makes_sense(doc: view.View) -> Iterator[Found]:
+    for index, item in enumerate(doc.get("spec", "hardware", "tolerations")):
+        at: describe.Loc = ("spec", "hardware", "tolerations", index)
+        if item.get("operator") == "Exists" and item.get("value"):
+            yield (*at, "value"), item["value"], "nothing with the operator Exists", "Remove it, or use Equal."
+        elif item.get("operator") != "Exists" and not item.get("key"):
+            yield (*at, "key"), errors.Seen("nothing"), "a key with the operator Equal", "Add it, or use Exists."
+        if item.get("tolerationSeconds") is not None and item.get("effect") != "NoExecute":
+            yield (
+                (*at, "tolerationSeconds"),
+                item["tolerationSeconds"],
+                "nothing except with the effect NoExecute",
+                "Remove it.",
+            )
+
+
+def environment_is_clear(doc: view.View) -> Iterator[Found]:
+    at = ("spec", "podTemplate", "env")
+    env = doc.get(*at)
+    for name, count in Counter(item["name"] for item in env).items():
+        if count > 1:
+            index = max(i for i, item in enumerate(env) if item["name"] == name)
+            yield (*at, index, "name"), name, f"each name once, not {count} times", "Remove one of them."
+    for index, item in enumerate(env):
+        source = item.get("valueFrom")
+        if source is None:
+            continue
+        if item.get("value") is not None:
+            yield (*at, index), errors.Seen("value and valueFrom"), "one of them", "Remove one of them."
+        given = [key for key, value in source.items() if value is not None]
+        if len(given) != 1:
+            yield (
+                (*at, index, "valueFrom"),
+                errors.Seen(" and ".join(given) or "none of them"),
+                "exactly one of secretKeyRef, configMapKeyRef",
+                "Keep one.",
+            )
+
+
+def own_labels_untouched(doc: view.View) -> Iterator[Found]:
+    for kind in ("labels", "annotations"):
+        for key in doc.get("spec", "podTemplate", kind):
+            if names.is_own(key):
+                yield (
+                    ("spec", "podTemplate", kind, key),
+                    errors.Seen(f"the key {key!r}"),
+                    "a key of your own",
+                    "Keys of this domain are set by the operator. Choose another.",
+                )
+
+
+def device_asked_once(doc: view.View) -> Iterator[Found]:
+    resource = doc.get("spec", "hardware", "resourceName")
+    for kind in ("requests", "limits"):
+        asked: Any = doc.get("spec", "podTemplate", "resources", kind)
+        if resource != "cpu" and resource in asked:
+            yield (
+                ("spec", "podTemplate", "resources", kind, resource),
+                asked[resource],
+                "nothing: hardware.count says how many devices",
+                "Remove it.",
+            )
+
+
+def peers_are_named(doc: view.View) -> Iterator[Found]:
+    for index, peer in enumerate(doc.get("spec", "access", "allowFrom")):
+        given = [key for key, value in peer.items() if value is not None]
+        at: describe.Loc = ("spec", "access", "allowFrom", index)
+        if not given:
+            yield at, errors.Seen("nothing"), "namespaceSelector, podSelector or ipBlock", "Add one."
+        elif "ipBlock" in given and len(given) > 1:
+            yield at, errors.Seen(" and ".join(given)), "ipBlock alone", "Make two items of it."
+
+
+RULES: tuple[Rule, ...] = (
+    one_source,
+    pod_memory_is_plausible,
+    toleration_makes_sense,
+    replicas_within_autoscaling,
+    int4_by_name,
+    precision_one_way,
+    precision_needs_quantization,
+    swap_needs_space,
+    soft_limit_within_batch,
+    watermark_order,
+    draft_needs_model,
+    deadline_after_drain,
+    canary_rises_to_all,
+    peers_are_named,
+    environment_is_clear,
+    own_labels_untouched,
+    device_asked_once,
+)
+
+
+def run(doc: view.View) -> Iterator[Found]:
+    """Problems of all rules; a rule that needs a value which was refused already is left out."""
+    for rule in RULES:
+        try:
+            yield from tuple(rule(doc))
+        except view.Unusable:
+            continue

@@ -1,0 +1,175 @@
+"""The command `tidemark`: finds the verb's module, imports only that, and turns its errors into exit codes.
+
+    0  done
+    1  the thing asked for failed; the message says why and what to do
+    2  the command line, a setting or a manifest is wrong
+    130  stopped with Ctrl-C
+
+Nothing but the standard library is imported before the verb is known, so `tidemark --help` and `tidemark status`
+answer quickly and never load torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tidemark_operator import errors as operator_errors
+from tidemark_runtime import errors as runtime_errors
+
+DISTRIBUTION = "tidemark-inference"
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a verb lives and what it needs."""
+
+    target: str
+    """`module:attribute`; the attribute is a typed function, a Typer app or a Click command."""
+    help: str
+    extras: str
+    """Extras of the distribution that bring what the module imports."""
+
+
+VERBS = {
+    "up": Verb(
+        "tidemark_operator.commands.up:command",
+        "Run an InferenceService manifest on this machine, no cluster needed.",
+        "operator,runtime",
+    ),
+    "apply": Verb(
+        "tidemark_operator.commands.apply:command",
+        "Hand a changed manifest to the `tidemark up` that runs it.",
+        "operator",
+    ),
+    "status": Verb(
+        "tidemark_operator.commands.status:command",
+        "Show on one screen how a service is and what to do about it.",
+        "operator",
+    ),
+    "render": Verb(
+        "tidemark_operator.commands.render:command",
+        "Print the Kubernetes objects a manifest stands for.",
+        "operator",
+    ),
+    "serve": Verb(
+        "tidemark_runtime.commands.serve:command",
+        "Serve one model over HTTP: what a pod runs.",
+        "runtime",
+    ),
+    "models": Verb(
+        "tidemark_runtime.commands.models:app",
+        "List, fetch and verify models.",
+        "runtime",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the console script; always ends in `SystemExit`."""
+    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out one command line and return the exit code."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        return 0
+    if argv[0] == "--version":
+        sys.stdout.write(f"tidemark {version()}\n")
+        return 0
+    name, *rest = argv
+    if name not in VERBS:
+        return _fail(unknown_verb(name), EXIT_USAGE)
+    try:
+        return _invoke(_load(VERBS[name]), name, rest)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("tidemark_"):
+            raise
+        return _fail(missing_package(name, error.name), EXIT_FAILED)
+    except (runtime_errors.ConfigError, operator_errors.ManifestError, operator_errors.ManifestFileError) as error:
+        return _fail(str(error), EXIT_USAGE)
+    except (runtime_errors.TidemarkError, operator_errors.OperatorError) as error:
+        return _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def version() -> str:
+    """Of the installed distribution."""
+    from importlib import metadata  # here, because it costs more than all the rest of `tidemark --help`
+
+    return metadata.version(DISTRIBUTION)
+
+
+def help_text() -> str:
+    """What `tidemark --help` prints: one line a verb."""
+    width = max(map(len, VERBS))
+    lines = [f"  {name:<{width}}  {verb.help}" for name, verb in VERBS.items()]
+    return "\n".join(
+        [
+            "Usage: tidemark VERB [OPTIONS] [ARGUMENTS]",
+            "",
+            "Private LLM appliances: an operator and an engine with planned, visible KV memory.",
+            "",
+            "Verbs:",
+            *lines,
+            "",
+            "`tidemark VERB --help` explains one verb, `tidemark --version` names the version.",
+            "",
+        ]
+    )
+
+
+def unknown_verb(name: str) -> str:
+    """The message for a verb that is not in the table, with the nearest one that is."""
+    kind = "option" if name.startswith("-") else "verb"
+    near = difflib.get_close_matches(name, VERBS, n=1)
+    hint = f"Did you mean `tidemark {near[0]}`?" if near else "`tidemark --help` lists them."
+    return f"{kind} {name!r} is not known, expected one of {', '.join(VERBS)}. {hint}"
+
+
+def missing_package(verb: str, package: str) -> str:
+    """The message when the verb's own dependencies are not installed."""
+    return (
+        f"`tidemark {verb}` needs the Python package {package!r}, which is not installed here. "
+        f"Install it with: pip install '{DISTRIBUTION}[{VERBS[verb].extras}]'"
+    )
+
+
+def _load(verb: Verb) -> Any:
+    module, _, attribute = verb.target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _invoke(target: Any, name: str, arguments: Sequence[str]) -> int:
+    """Run a Typer app, a typed function or anything with a `main` like Click's; wrong usage exits with 2."""
+    command = target if hasattr(target, "main") else _typer_command(target, name)
+    try:
+        command.main(args=list(arguments), prog_name=f"tidemark {name}")
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    return 0
+
+
+def _typer_command(target: Callable[..., Any] | Any, name: str) -> Any:
+    import typer  # here, so that `tidemark --help` does not pay for it
+
+    if isinstance(target, typer.Typer):
+        return typer.main.get_command(target)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name=name)(target)
+    return typer.main.get_command(app)
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"tidemark: {message}\n")
+    return code

@@ -1,0 +1,1 @@
+"""The verbs of `tidemark` that need the operator."""

@@ -1,0 +1,151 @@
+"""Which fields of the spec this version does not act on yet. Setting one is never silently ignored: status says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic
+from pydantic.fields import FieldInfo
+
+from tidemark_operator import api
+
+_QUEUE = "requests wait in one queue, in their order"
+_NO_EFFECT: dict[str, str] = {
+    "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
+    "autoscaling": "the number of replicas stays at spec.replicas, or autoscaling.min",
+    "kvCache.allowLossy": "the KV cache is not quantized",
+    "kvCache.prefixCaching": "no pages are reused",
+    "kvCache.evictionPolicy": "no pages are reused, so none are evicted",
+    "kvCache.swapSpace": "pages of preempted requests are recomputed",
+    "kvCache.precision": "the KV cache is not quantized",
+    "scheduler.maxConcurrencySoft": "scheduler.maxNumSeqs limits what runs",
+    "scheduler.longRequestTokens": _QUEUE,
+    "scheduler.longRequestShare": _QUEUE,
+    "scheduler.preemption.policy": "the newest request gives way",
+    "scheduler.preemption.mode": "preempted requests are recomputed",
+    "scheduler.targetStepSeconds": "steps are limited by scheduler.maxNumBatchedTokens only",
+    "watermarks": "requests are admitted as long as pages remain",
+    "overload.maxQueuedTokens": "the queue is limited by overload.maxQueuedRequests only",
+    "overload.retryShare": "retries are treated as first tries",
+    "speculative": "every step makes one token a request",
+    "rollout.autoRollback": "a failed revision stays until the spec is changed",
+    "rollout.canary": "a change reaches all pods",
+    "evaluation": "no evaluation is run",
+    "access.tlsSecretRef": "the pods speak plain HTTP",
+    "access.allowFrom": "no NetworkPolicy is made",
+    "monitoring": "no PodMonitor, rules or dashboard are made",
+}
+"""Path under `spec` -> what happens instead. A path stands for everything below it."""
+
+_NOTHING_ASKED: dict[str, object] = {
+    "kvCache.allowLossy": False,
+    "kvCache.prefixCaching": False,
+    "kvCache.swapSpace": "0",
+    "scheduler.preemption.mode": "recompute",
+    "speculative.method": "none",
+    "rollout.autoRollback": False,
+    "monitoring.enabled": False,
+}
+"""With these values a field, or the section it stands in, asks for what happens anyway: no warning."""
+
+_VALUES_WITHOUT_EFFECT: dict[str, tuple[frozenset[str], str]] = {
+    "model.weights.quantization": (frozenset({"fp8", "awq", "gptq"}), "the weights stay as the files hold them"),
+    "kvCache.dtype": (frozenset({"fp8_e4m3", "fp8_e5m2", "int8", "int4"}), "the KV cache has the model's dtype"),
+}
+"""Fields that act, but not with these values."""
+
+_NEEDS_CLUSTER: dict[str, str] = {
+    "model.source.pvc": "this machine has no claims; use hostPath",
+    "model.source.image": "this machine mounts no images; use hostPath",
+    "hardware.nodeSelector": "there is only this machine",
+    "hardware.tolerations": "there is only this machine",
+    "hardware.runtimeClassName": "the engine is a process of this machine",
+    "rollout.strategy": "there is no scheduler to ask for a spare device",
+    "rollout.progressDeadlineSeconds": "a local rollout has no deadline",
+    "podTemplate.priorityClassName": "the engine is a process of this machine",
+    "podTemplate.serviceAccountName": "the engine is a process of this machine",
+    "podTemplate.imagePullSecrets": "no image is pulled",
+}
+"""As `_NO_EFFECT`, for `tidemark up`: processes instead of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecWarning:
+    """A field that was set and does nothing."""
+
+    path: str
+    """With `spec.` in front."""
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path} has no effect yet: {self.instead}."
+
+
+def unsupported(service: api.InferenceService, *, local: bool = False) -> list[SpecWarning]:
+    """Warnings for fields that the user has set, even to their default, in the order of the table.
+
+    `local`: the pods are processes of this machine (`tidemark up`).
+    """
+    table = _NO_EFFECT | _NEEDS_CLUSTER if local else _NO_EFFECT
+    found = [SpecWarning(f"spec.{path}", instead) for path, instead in table.items() if _is_set(service.spec, path)]
+    for path, (_, instead) in _VALUES_WITHOUT_EFFECT.items():
+        value = acting(service, path)
+        if value is None:
+            shown = _value(service.spec, path)
+            found.append(SpecWarning(f"spec.{path}: {shown}", instead))
+    resource = service.spec.hardware.resource_name
+    if resource != "cpu":
+        found.append(
+            SpecWarning(
+                f"spec.hardware.resourceName: {resource}",
+                "the engine computes on the processor; set it to cpu, with count cores",
+            )
+        )
+    return found
+
+
+def acting(service: api.InferenceService, path: str) -> Any:
+    """The value of a field, or None where this version cannot act on the value."""
+    value = _value(service.spec, path)
+    return None if value in _VALUES_WITHOUT_EFFECT[path][0] else value
+
+
+def paths() -> frozenset[str]:
+    """Every path of the tables, for the test that they exist and for the reference page."""
+    return frozenset(_NO_EFFECT) | frozenset(_VALUES_WITHOUT_EFFECT) | frozenset(_NEEDS_CLUSTER)
+
+
+def no_effect_yet() -> dict[str, str]:
+    """Path under `spec` -> what happens instead."""
+    return dict(_NO_EFFECT)
+
+
+def _is_set(spec: pydantic.BaseModel, path: str) -> bool:
+    """Whether the field stands in the manifest and asks for something."""
+    section: Any = spec
+    for part in path.split("."):
+        name = _name(section, part)
+        if name not in section.model_fields_set:
+            return False
+        section = getattr(section, name)
+        if section is None:
+            return False
+    for neutral, value in _NOTHING_ASKED.items():
+        if (neutral == path or neutral.rpartition(".")[0] == path) and _value(spec, neutral) == value:
+            return False
+    if isinstance(section, pydantic.BaseModel):
+        return bool(section.model_fields_set)
+    return section not in ([], {})
+
+
+def _value(spec: pydantic.BaseModel, path: str) -> Any:
+    value: Any = spec
+    for part in path.split("."):
+        value = getattr(value, _name(value, part))
+    return value
+
+
+def _name(section: Any, alias: str) -> str:
+    fields: dict[str, FieldInfo] = type(section).model_fields
+    return next(name for name, info in fields.items() if info.alias == alias)

@@ -1,0 +1,40 @@
+"""Where things lie inside an engine's container."""
+
+from __future__ import annotations
+
+import posixpath
+
+from tidemark_operator import api, names
+
+CONFIG_DIR = "/etc/tidemark"
+KEYS_DIR = "/run/tidemark/keys"
+MODELS_DIR = "/models"
+STORE_DIR = "/var/lib/tidemark/models"
+CACHE_DIR = "/var/cache/tidemark"
+"""Compiled kernels; the root file system is read-only."""
+
+CONFIG_PATH = f"{CONFIG_DIR}/{names.CONFIG_FILE}"
+GGUF = ".gguf"
+
+
+def model_source(source: api.Source) -> str:
+    """What the engine is told to load: a path below `MODELS_DIR`, or a name."""
+    if source.package is not None:
+        return source.package.name
+    if source.hugging_face is not None:
+        return source.hugging_face.repo
+    if source.host_path is not None:
+        return host_path_mount(source.host_path.path)
+    if source.pvc is not None and source.pvc.path:
+        return posixpath.join(MODELS_DIR, source.pvc.path.rstrip("/"))
+    return MODELS_DIR
+
+
+def host_path_mount(path: str) -> str:
+    """Where a hostPath is mounted: a folder as `MODELS_DIR`, a file under its own name in it."""
+    return f"{MODELS_DIR}/{posixpath.basename(path)}" if path.endswith(GGUF) else MODELS_DIR
+
+
+def keys_path(reference: api.ApiKeysRef) -> str:
+    """The file of API keys."""
+    return f"{KEYS_DIR}/{reference.key}"

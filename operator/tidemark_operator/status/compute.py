@@ -1,0 +1,183 @@
+"""From what was observed to the whole status: computed anew each time, never a step that others wait for."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemark_operator import api, errors, names
+from tidemark_operator.status import conditions, findings, rollout
+from tidemark_operator.status import observed as observed_
+from tidemark_operator.status.conditions import Condition
+from tidemark_runtime.contract.status import EngineState, EngineStatus
+
+_LOADED = (EngineState.READY, EngineState.DRAINING, EngineState.STALLED)
+
+
+def compute(service: api.InferenceService, observed: observed_.Observed, now: datetime.datetime) -> dict[str, Any]:
+    """The whole `status` of `service`. Transition times in `service.status` are kept where a condition is unchanged."""
+    progress = rollout.read(observed.deployment, service.replicas)
+    found = findings.of(observed)
+    cause = _cause(service, observed, progress, found)
+    engines = [engine for engine in observed.engines.values() if engine is not None]
+    wanted = [
+        _ready(progress, cause),
+        Condition(
+            "Available",
+            conditions.truth(progress.ready > 0),
+            "Available" if progress.ready else cause.reason,
+            _replicas(progress),
+        ),
+        _progressing(service, progress, cause),
+        _degraded(cause),
+        _model_ready(engines, cause),
+        *_capacity_fit(engines, cause),
+        _config_applied(engines, observed.wanted_hash),
+    ]
+    generation = service.metadata.generation or 0
+    dumped = conditions.dump(wanted, service.status, generation, now)
+    shown = {
+        "observedGeneration": generation,
+        "phase": _phase(dumped[0], progress),
+        "replicas": progress.total,
+        "readyReplicas": progress.ready,
+        "selector": ",".join(f"{key}={value}" for key, value in names.selector(service.name).items()),
+        "url": observed.url,
+        "model": service.model_name,
+        "devices": _devices(service.spec.hardware),
+        "kv": _kv(engines),
+    }
+    return {
+        **{key: value for key, value in shown.items() if value is not None},
+        "conditions": dumped,
+        "warnings": list(observed.warnings),
+    }
+
+
+def invalid(document: Mapping[str, Any], problems: Sequence[errors.Problem], now: datetime.datetime) -> dict[str, Any]:
+    """The status of a document that `api.parse` refused: every problem in the message. What runs is left running.
+
+    Everything else of the last status is kept, `observedGeneration` of the last spec that was acted on as well (B069).
+    """
+    previous = document.get("status")
+    kept: dict[str, Any] = dict(previous) if isinstance(previous, Mapping) else {}
+    metadata = document.get("metadata")
+    generation = int(metadata.get("generation") or 0) if isinstance(metadata, Mapping) else 0
+    message = "\n".join(str(problem) for problem in problems)
+    condition = Condition("Ready", "False", "InvalidSpec", message)
+    others = [item for item in kept.get("conditions") or () if item.get("type") != "Ready"]
+    return {
+        **kept,
+        "phase": f"InvalidSpec: {len(problems)} to correct",
+        "conditions": [*conditions.dump([condition], kept, generation, now), *others],
+    }
+
+
+def _cause(
+    service: api.InferenceService,
+    observed: observed_.Observed,
+    progress: rollout.Rollout,
+    found: Sequence[findings.Finding],
+) -> findings.Finding:
+    """The one thing to say about a service that is not Ready."""
+    if service.spec.suspend:
+        return findings.Finding("Suspended", "spec.suspend is true; set it to false to start the pods.", problem=False)
+    if service.replicas == 0:
+        return findings.Finding("ScaledToZero", "spec.replicas is 0; raise it to start pods.", problem=False)
+    if observed.deployment is None:
+        return findings.Finding("Creating", "The objects are being created.", problem=False)
+    if progress.refused:
+        return findings.Finding("PodsRefused", progress.refused)
+    problems = [item for item in found if item.problem]
+    if problems:
+        more = f" ({len(problems)} pods have a problem.)" if len(problems) > 1 else ""
+        return findings.Finding(problems[0].reason, problems[0].message + more)
+    if progress.stuck:
+        return findings.Finding("ProgressDeadlineExceeded", progress.stuck)
+    if found:
+        return found[0]
+    if not progress.done:
+        return findings.Finding(
+            "RollingOut", f"{progress.updated} of {progress.wanted} pods have the current spec.", problem=False
+        )
+    return findings.Finding("Starting", "The pods start.", problem=False)
+
+
+def _ready(progress: rollout.Rollout, cause: findings.Finding) -> Condition:
+    """True only for the revision that is wanted now (B069), and only while a pod answers."""
+    if progress.done and progress.ready and progress.wanted:
+        return Condition("Ready", "True", "Ready", _replicas(progress))
+    return Condition("Ready", "False", cause.reason, cause.message)
+
+
+def _progressing(service: api.InferenceService, progress: rollout.Rollout, cause: findings.Finding) -> Condition:
+    if progress.stuck and service.replicas:
+        return Condition("Progressing", "False", "ProgressDeadlineExceeded", progress.stuck)
+    if progress.done and progress.ready >= progress.wanted:
+        return Condition("Progressing", "False", "RolledOut", "All pods have the current spec.")
+    return Condition("Progressing", "True", cause.reason, cause.message)
+
+
+def _degraded(cause: findings.Finding) -> Condition:
+    if cause.problem:
+        return Condition("Degraded", "True", cause.reason, cause.message)
+    return Condition("Degraded", "False", "AsExpected", "Nothing is wrong.")
+
+
+def _model_ready(engines: Sequence[EngineStatus], cause: findings.Finding) -> Condition:
+    if any(engine.state in _LOADED for engine in engines):
+        return Condition("ModelReady", "True", "Loaded", "The model is loaded.")
+    if engines or cause.problem:
+        return Condition("ModelReady", "False", cause.reason, cause.message)
+    return Condition("ModelReady", "Unknown", cause.reason, "No engine has answered yet.")
+
+
+def _capacity_fit(engines: Sequence[EngineStatus], cause: findings.Finding) -> list[Condition]:
+    """Left out while nothing is known."""
+    if cause.reason in ("DoesNotFit", "OutOfMemory"):
+        return [Condition("CapacityFit", "False", cause.reason, cause.message)]
+    if any(engine.state in _LOADED for engine in engines):
+        return [Condition("CapacityFit", "True", "Fits", "Weights and KV cache are in memory.")]
+    return []
+
+
+def _config_applied(engines: Sequence[EngineStatus], wanted_hash: str | None) -> Condition:
+    if not engines or wanted_hash is None:
+        return Condition("ConfigApplied", "Unknown", "NoAnswer", "No engine has answered yet.")
+    applied = sum(engine.config.hash == wanted_hash for engine in engines)
+    message = f"{applied} of {len(engines)} engines run the configuration {wanted_hash}."
+    return Condition(
+        "ConfigApplied",
+        conditions.truth(applied == len(engines)),
+        "Applied" if applied == len(engines) else "Pending",
+        message,
+    )
+
+
+def _replicas(progress: rollout.Rollout) -> str:
+    return f"{progress.ready} of {progress.wanted} replicas answer."
+
+
+def _phase(ready: Mapping[str, Any], progress: rollout.Rollout) -> str:
+    """For the eye only: a word or a short sentence."""
+    if ready["status"] == "True":
+        return "Ready" if progress.ready >= progress.wanted else f"Ready: {progress.ready} of {progress.wanted}"
+    return f"{ready['reason']}: {ready['message'].splitlines()[0][:120]}"
+
+
+def _devices(hardware: api.Hardware) -> str:
+    if hardware.resource_name == "cpu":
+        return f"{hardware.count} core{'s' if hardware.count != 1 else ''}"
+    return f"{hardware.count} × {hardware.resource_name}"
+
+
+def _kv(engines: Sequence[EngineStatus]) -> str | None:
+    """Dtype, and use over all engines: `float32, 12 % of 2048 pages`."""
+    loaded = [engine for engine in engines if engine.memory.pages_total]
+    if not loaded:
+        return None
+    total = sum(engine.memory.pages_total for engine in loaded)
+    used = sum(engine.memory.pages_used for engine in loaded)
+    dtype = loaded[0].worker.get("kvDtype", "")
+    return f"{dtype + ', ' if dtype else ''}{round(100 * used / total)} % of {total} pages"

@@ -1,0 +1,55 @@
+"""Conditions with transition times that change only when their status does."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Truth = Literal["True", "False", "Unknown"]
+
+TYPES = ("Ready", "Available", "Progressing", "Degraded", "ModelReady", "CapacityFit", "ConfigApplied")
+"""In the order in which they are shown. Degraded is the only one of which True is bad."""
+_MAX_MESSAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One answer about a service."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+
+def truth(value: bool) -> Truth:
+    return "True" if value else "False"
+
+
+def dump(
+    wanted: Sequence[Condition], previous: Mapping[str, Any], generation: int, now: datetime.datetime
+) -> list[dict[str, Any]]:
+    """`status.conditions`, one a type. `previous` is the status of the last time."""
+    before = {item.get("type"): item for item in previous.get("conditions") or () if isinstance(item, Mapping)}
+    dumped = []
+    for condition in sorted(wanted, key=lambda item: TYPES.index(item.type)):
+        old = before.get(condition.type, {})
+        kept = old.get("lastTransitionTime") if old.get("status") == condition.status else None
+        dumped.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message[:_MAX_MESSAGE],
+                "observedGeneration": generation,
+                "lastTransitionTime": kept or timestamp(now),
+            }
+        )
+    return dumped
+
+
+def timestamp(now: datetime.datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as the API server writes it."""
+    return now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

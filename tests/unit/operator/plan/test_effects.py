@@ -1,0 +1,127 @@
+"""A field without effect is never silently ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import manifests
+import pytest
+
+from tidemark_operator import api, effects
+
+
+def warned(document: dict[str, Any], *, local: bool = False) -> list[str]:
+    return [warning.path for warning in effects.unsupported(api.parse(document), local=local)]
+
+
+def test_what_acts_gives_no_warning() -> None:
+    document = manifests.small(
+        replicas=2,
+        suspend=False,
+        kvCache={"dtype": "float16", "blockSize": 16, "memoryUtilization": 0.8},
+        scheduler={"maxNumSeqs": 4, "maxNumBatchedTokens": 64, "preemption": {"maxPerRequest": 1}},
+        overload={"maxQueuedRequests": 1, "maxQueueSeconds": 2},
+        rollout={"drainSeconds": 1},
+        access={"apiKeysSecretRef": {"name": "k"}},
+        podTemplate={"env": [], "labels": {"a": "b"}, "annotations": {}, "resources": {"limits": {"cpu": "1"}}},
+    )
+    document["spec"]["model"] |= {"name": "x", "maxContextTokens": 9, "weights": {"quantization": "int8"}}
+    assert warned(document) == []
+    assert warned(document, local=True) == []
+
+
+def test_everything_without_effect_is_named_once() -> None:
+    assert warned(manifests.full()) == [
+        "spec.kvCache.prefixCaching",
+        "spec.kvCache.evictionPolicy",
+        "spec.kvCache.swapSpace",
+        "spec.kvCache.precision",
+        "spec.scheduler.maxConcurrencySoft",
+        "spec.scheduler.longRequestTokens",
+        "spec.scheduler.longRequestShare",
+        "spec.scheduler.preemption.policy",
+        "spec.scheduler.preemption.mode",
+        "spec.scheduler.targetStepSeconds",
+        "spec.watermarks",
+        "spec.overload.maxQueuedTokens",
+        "spec.overload.retryShare",
+        "spec.speculative",
+        "spec.rollout.autoRollback",
+        "spec.rollout.canary",
+        "spec.evaluation",
+        "spec.access.tlsSecretRef",
+        "spec.access.allowFrom",
+        "spec.monitoring",
+        "spec.kvCache.dtype: int8",
+        "spec.hardware.resourceName: nvidia.com/gpu",
+    ]
+
+
+SAMPLES: dict[str, Any] = {
+    "model.source.huggingFace": None,  # beside another source it would be refused
+    "autoscaling": {"max": 2},
+    "kvCache.allowLossy": True,
+    "kvCache.prefixCaching": True,
+    "kvCache.evictionPolicy": "lruBlock",
+    "kvCache.swapSpace": "1Gi",
+    "kvCache.precision": {"keepLayers": [1]},
+    "scheduler.maxConcurrencySoft": 3,
+    "scheduler.longRequestTokens": 3,
+    "scheduler.longRequestShare": 0.5,
+    "scheduler.preemption.policy": "priority",
+    "scheduler.preemption.mode": "auto",
+    "scheduler.targetStepSeconds": 1.0,
+    "watermarks": {"queue": 0.7},
+    "overload.maxQueuedTokens": 5,
+    "overload.retryShare": 0.1,
+    "speculative": {"method": "ngram"},
+    "rollout.autoRollback": True,
+    "rollout.canary": {"holdSeconds": 5},
+    "evaluation": {"maxKl": 0.1},
+    "access.tlsSecretRef": {"name": "t"},
+    "access.allowFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    "monitoring": {"enabled": True},
+}
+
+
+def test_there_is_a_sample_for_each_path() -> None:
+    assert set(SAMPLES) == set(effects.no_effect_yet())
+
+
+@pytest.mark.parametrize(("path", "value"), SAMPLES.items())
+def test_each_field_warns_when_set_even_to_its_default(path: str, value: Any) -> None:
+    if path == "model.source.huggingFace":
+        document = manifests.changed("spec.model.source", {"huggingFace": {"repo": "a/b"}})
+    else:
+        document = manifests.changed(f"spec.{path}", value)
+    (warning,) = effects.unsupported(api.parse(document))
+    assert str(warning).startswith(f"spec.{path} has no effect yet: ")
+    assert str(warning).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("kvCache.prefixCaching", False),
+        ("kvCache.swapSpace", "0"),
+        ("scheduler.preemption.mode", "recompute"),
+        ("speculative", {"method": "none"}),
+        ("rollout.autoRollback", False),
+        ("monitoring", {"enabled": False}),
+        ("watermarks", {}),
+        ("watermarks", None),
+        ("evaluation", None),
+        ("access.allowFrom", []),
+    ],
+)
+def test_asking_for_what_happens_anyway_is_no_warning(path: str, value: Any) -> None:
+    assert warned(manifests.changed(f"spec.{path}", value)) == []
+
+
+def test_on_one_machine_placement_is_named_too() -> None:
+    document = manifests.small(rollout={"strategy": "surge"})
+    document["spec"]["hardware"]["nodeSelector"] = {"a": "b"}
+    document["spec"]["model"]["source"] = {"pvc": {"claimName": "m"}}
+    assert warned(document) == []
+    assert warned(document, local=True) == ["spec.model.source.pvc", "spec.hardware.nodeSelector",
+                                            "spec.rollout.strategy"]  # fmt: skip

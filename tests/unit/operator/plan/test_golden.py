@@ -1,0 +1,54 @@
+"""Golden objects: one file for each kind and manifest; `TIDEMARK_WRITE_GOLDEN=1` writes them again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import manifests
+import pytest
+
+from tidemark_operator import api, plan
+
+ROOT = Path(__file__).resolve().parents[4]
+GOLDEN = ROOT / "tests/golden/operator"
+KINDS = ("ServiceAccount", "ConfigMap", "Deployment", "Service")
+FACTS = plan.Facts(image="registry.example.com/tidemark-runtime:1.2.3")
+
+
+def with_folder(path: str) -> dict[str, Any]:
+    return manifests.changed("spec.model.source", {"hostPath": {"path": path}})
+
+
+CASES = {
+    "small": (manifests.small(), FACTS),
+    "full": (manifests.full(), FACTS),
+    "host-folder": (with_folder("/srv/models/qwen"), FACTS),
+    "host-file": (
+        manifests.changed("spec.suspend", True, with_folder("/srv/models/a.gguf")),
+        plan.Facts(image="x:1", image_pull_policy="Never", model_store_host_path="/srv/store"),
+    ),
+}
+
+
+def objects(case: str) -> dict[str, dict[str, Any]]:
+    document, facts = CASES[case]
+    return {item["kind"]: item for item in plan.wanted(api.parse(document), facts)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES)
+def test_the_object_is_the_golden_one(case: str, kind: str) -> None:
+    text = plan.to_yaml([objects(case)[kind]])
+    file = GOLDEN / f"{case}-{kind.lower()}.yaml"
+    if os.environ.get("TIDEMARK_WRITE_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_there_is_no_golden_file_without_a_test() -> None:
+    assert {file.name for file in GOLDEN.iterdir()} == {
+        f"{case}-{kind.lower()}.yaml" for case in CASES for kind in KINDS
+    }

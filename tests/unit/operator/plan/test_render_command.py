@@ -1,0 +1,72 @@
+"""`tidemark render FILE`: every example, both formats, warnings apart from the objects, problems as a list."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import manifests
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[4]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def render(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tidemark_operator", "render", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )
+
+
+def test_there_are_examples() -> None:
+    assert "smollm2.yaml" in [file.name for file in EXAMPLES]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_every_example_renders_without_a_warning(file: Path) -> None:
+    done = render(str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    kinds = [item["kind"] for item in yaml.safe_load_all(done.stdout)]
+    assert kinds == ["ServiceAccount", "ConfigMap", "Deployment", "Service"]
+
+
+def test_json_is_the_same_as_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "full.yaml"
+    file.write_text(yaml.safe_dump(manifests.full()))
+    as_json, as_yaml = render(str(file), "--output", "json"), render(str(file), "--image", "tidemark-runtime:latest")
+    assert json.loads(as_json.stdout)["items"] == list(yaml.safe_load_all(as_yaml.stdout))
+    assert "warning: contracts: spec.watermarks has no effect yet: " in as_json.stderr
+    assert "warning" not in as_json.stdout
+
+
+def test_the_image_can_be_chosen() -> None:
+    done = render(str(EXAMPLES[0]), "--image", "registry.bank/tidemark:9", "-o", "json")
+    deployment = json.loads(done.stdout)["items"][2]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.bank/tidemark:9"
+
+
+def test_a_wrong_manifest_is_a_list_and_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(manifests.changed("spec.hardware.count", 0, manifests.small(suspend="yes"))))
+    done = render(str(file))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "2 problems" in done.stderr
+    assert "spec.hardware.count: got 0, expected a whole number from 1 to 1024" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_file_is_exit_code_2(tmp_path: Path) -> None:
+    done = render("nope.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nope.yaml: there is no such file" in done.stderr
+    assert "Traceback" not in done.stderr
