@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidemark_runtime import errors
 from tidemark_runtime.planning import page_layout
 

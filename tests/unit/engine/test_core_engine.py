@@ -6,6 +6,7 @@ import page_checking_worker
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tidemark_runtime import config
 from tidemark_runtime.core import sampling
 from tidemark_runtime.engine import core_engine, messages

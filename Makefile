@@ -1,0 +1,61 @@
+# Every target sets up what it needs; `make` alone explains them all.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.set-up
+MODEL := smollm2-135m
+ARGS ?=
+export PYTHON
+
+.PHONY: help setup demo test check bench bench-peers render lock clean
+
+help: ## Explain every target (this text)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=/path/to/python3.11 chooses the interpreter; ARGS='-k pages' goes on to pytest or the benchmark."
+
+setup: $(READY) ## Make .venv with the pinned packages (needs a package index once; a second run is instant)
+
+$(READY): pyproject.toml constraints.txt scripts/setup.sh scripts/package_index.sh
+	@scripts/setup.sh
+	@touch $@
+
+demo: $(READY) ## Fetch a small model, start it from a manifest, watch it answer
+	@$(BIN)/python scripts/demo.py $(ARGS)
+
+test: $(READY) ## Run every test that needs no cluster and no accelerator
+	@$(BIN)/tidemark models fetch $(MODEL)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Lint, format, types, import order, rendered docs: all without running the product
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/mypy scripts/demo.py scripts/render.py
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/render.py --check
+
+bench: $(READY) ## Measure this machine and write a table to benchmarks/results/
+	@$(BIN)/tidemark models fetch $(MODEL)
+	@mkdir -p benchmarks/results
+	@$(BIN)/python benchmarks/scheduling.py | tee benchmarks/results/scheduling.md
+	@$(BIN)/python benchmarks/cpu.py --write $(ARGS)
+
+bench-peers: $(READY) ## Install other engines apart, so that `make bench` can measure them too
+	@scripts/bench_peers.sh
+
+render: $(READY) ## Write the reference pages again from the code they describe
+	@$(BIN)/python scripts/render.py
+
+lock: $(READY) ## Resolve pyproject.toml into constraints.txt again (after changing a dependency)
+	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --all-extras --quiet pyproject.toml -o constraints.txt
+
+clean: ## Delete .venv, the peers, caches and build output; fetched models stay
+	@rm -rf $(VENV) .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""Writes the reference pages from the code they describe; with `--check` compares instead and names what differs.
+
+Run by `make render` and, with `--check`, by `make check`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tidemark_operator.commands import reference
+from tidemark_runtime import config_reference
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/reference/engine-settings.md": config_reference.render,
+    "docs/reference/inferenceservice.md": reference.page,
+}
+
+
+def write(root: Path = ROOT) -> list[str]:
+    """Write every page; return those that changed."""
+    changed = differing(root)
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(PAGES[path](), encoding="utf-8")
+    return changed
+
+
+def differing(root: Path = ROOT) -> list[str]:
+    """Pages whose checked-in text is not what the code says now."""
+    return [path for path, page in PAGES.items() if _read(root / path) != page()]
+
+
+def main() -> int:
+    if "--check" not in sys.argv[1:]:
+        for path in write():
+            sys.stdout.write(f"wrote {path}\n")
+        return 0
+    stale = differing()
+    for path in stale:
+        before, after = _read(ROOT / path).splitlines(), PAGES[path]().splitlines()
+        sys.stderr.write("\n".join(difflib.unified_diff(before, after, path, "as the code says now", lineterm="")))
+        sys.stderr.write(f"\n{path} is out of date: run `make render` and commit it\n")
+    return 1 if stale else 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
