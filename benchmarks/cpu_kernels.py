@@ -171,7 +171,7 @@ def main() -> None:
     rounds = 4 if parser.parse_args().quick else 16
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
-    print(f"path: {dispatch.paths()['grouped_linear']}\n")
+    print(f"path: {dispatch.current().paths()['grouped_linear']}\n")
     products(rounds)
     attention(rounds)
     overhead(rounds)

@@ -14,7 +14,7 @@ import workload
 
 from tidemark_runtime import config_parsing
 from tidemark_runtime.core import sampling
-from tidemark_runtime.engine import core_engine, messages
+from tidemark_runtime.engine import core_engine, messages, worker_thread
 from tidemark_runtime.model import sources
 from tidemark_runtime.worker import torch_worker
 
@@ -29,7 +29,7 @@ def main(gguf: str, check_ids: list[list[int]], threads: int, quantization: str,
         }
     )
     source = sources.resolve(gguf, Path())
-    worker = torch_worker.create(settings, source, lambda phase, fraction: None)
+    worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, lambda phase, fraction: None))
     engine = core_engine.CoreEngine(settings.scheduler, worker, max_context_tokens=2048)
 
     def generate(prompts: Sequence[list[int]], max_tokens: int) -> list[list[int]]:

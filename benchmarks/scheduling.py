@@ -15,7 +15,7 @@ import machine
 
 from tidemark_runtime import config
 from tidemark_runtime.core import sampling, step_plan
-from tidemark_runtime.engine import core_engine, messages
+from tidemark_runtime.engine import core_engine, messages, worker_thread
 from tidemark_runtime.planning import page_layout
 from tidemark_runtime.worker import interface
 
@@ -48,7 +48,12 @@ def measure(num_running: int, num_waiting: int, steps: int = 300) -> dict[str, f
     settings = config.SchedulerConfig(
         max_num_seqs=num_running, max_num_batched_tokens=8192, max_queued_requests=num_waiting + num_running
     )
-    engine = core_engine.CoreEngine(settings, FreeWorker(num_running * 512), max_context_tokens=8192, overlap=False)
+    engine = core_engine.CoreEngine(
+        settings,
+        worker_thread.WorkerThread(lambda: FreeWorker(num_running * 512)),
+        max_context_tokens=8192,
+        overlap=False,
+    )
     prompt = list(range(100))
     engine.submit(
         [

@@ -40,9 +40,8 @@ class Choice:
         return self.library.panel_width if self.library else DEFAULT_PANEL_WIDTH
 
     def paths(self) -> dict[str, str]:
-        """Op -> path that runs it: `cpu-c (...)` or `torch: <reason>`."""
-        path = f"cpu-c ({self.reason})" if self.library else f"torch: {self.reason}"
-        return dict.fromkeys(OPS, path)
+        """Op -> name of the path that runs it: `cpu-c` or `torch`. Short and stable: it becomes a metric's label."""
+        return dict.fromkeys(OPS, "cpu-c" if self.library else "torch")
 
 
 def choose(
@@ -64,8 +63,3 @@ def choose(
 def current() -> Choice:
     """This process's choice."""
     return choose()
-
-
-def paths() -> dict[str, str]:
-    """Op -> path that runs in this process, for status pages: `cpu-c (...)` or `torch: <reason>`."""
-    return current().paths()

@@ -108,14 +108,23 @@ def _engine(engine: Mapping[str, Any]) -> Lines:
     yield f"  queue     {queue['running']} running, {queue['waiting']} waiting{oldest}{preempted}", ""
     yield f"  config    {engine['config']['hash']}", ""
     if worker:
-        yield f"  worker    {', '.join(f'{key} {value}' for key, value in sorted(worker.items()))}", ""
+        yield f"  worker    {', '.join(f'{key} {worker[key]}' for key in _WORKER_KEYS if key in worker)}", ""
     if engine["kernelPaths"]:
-        yield f"  kernels   {', '.join(_short_paths(engine['kernelPaths']))}", ""
+        yield f"  kernels   {'; '.join(_by_path(engine['kernelPaths']))}", ""
+    if "torch" in engine["kernelPaths"].values():
+        yield f"  SLOW      kernels run on plain torch: {worker.get('kernels', 'no reason given')}", "yellow"
 
 
-def _short_paths(paths: Mapping[str, str]) -> list[str]:
-    """`paged_attention cpu-c`: what is in brackets behind a path is for `--output json`."""
-    return [f"{op} {path.partition(' (')[0]}" for op, path in sorted(paths.items())]
+_WORKER_KEYS = ("device", "dtype", "kvDtype", "threads")
+"""What fits on one line; the rest, with reasons and measurements, is in `--output json`."""
+
+
+def _by_path(paths: Mapping[str, str]) -> list[str]:
+    """`cpu-c: paged_attention, rms_norm`: ops by the path that runs them."""
+    grouped: dict[str, list[str]] = {}
+    for op, path in sorted(paths.items()):
+        grouped.setdefault(path, []).append(op)
+    return [f"{path}: {', '.join(ops)}" for path, ops in grouped.items()]
 
 
 def _warnings(overview: Mapping[str, Any], _: datetime.datetime) -> Lines:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from tidemark_runtime import config
 from tidemark_runtime.core import scheduler, sequence, step_plan
-from tidemark_runtime.engine import clock, messages
-from tidemark_runtime.worker import interface
+from tidemark_runtime.engine import clock, messages, worker_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class CoreEngine:
     def __init__(
         self,
         settings: config.SchedulerConfig,
-        worker: interface.Worker,
+        worker: worker_thread.WorkerThread,
         *,
         max_context_tokens: int,
         now: clock.Clock = clock.monotonic,
@@ -53,8 +52,6 @@ class CoreEngine:
         self._deadlines: dict[str, float] = {}
         self._num_arrived = 0
         self._draining = False
-        # One thread: steps execute strictly in the order of their plans.
-        self._executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="worker")
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = 2 if overlap else 1
         self._stats = messages.EngineStats(pages_total=worker.facts.num_pages)
@@ -115,7 +112,7 @@ class CoreEngine:
         if plan is not None:
             schedule_seconds = time.perf_counter() - started
             self._note_first_turns(plan)
-            self._in_flight.append(_InFlight(plan, self._executor.submit(self._worker.execute, plan), schedule_seconds))
+            self._in_flight.append(_InFlight(plan, self._worker.submit(plan), schedule_seconds))
         if len(self._in_flight) >= self._max_in_flight or (plan is None and self._in_flight):
             done = self._in_flight.popleft()
             result = done.result.result()
@@ -150,7 +147,6 @@ class CoreEngine:
 
     def close(self) -> None:
         """End the worker; requests that are still here get no further output."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
         self._worker.close()
 
     # ---- details ---------------------------------------------------------------------------------------------

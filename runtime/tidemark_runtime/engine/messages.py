@@ -127,7 +127,7 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
     """The model is loaded and warm."""
 
     worker: dict[str, str]
-    """kind, device, dtype, kv_dtype ... for `/status`."""
+    """kind, device, dtype, kvDtype, threads ... for `/status`."""
     kernel_paths: dict[str, str]
     memory_bytes: dict[str, int]
     num_pages: int

@@ -19,7 +19,7 @@ import msgspec
 import zmq
 
 from tidemark_runtime import config, config_parsing, errors
-from tidemark_runtime.engine import core_engine, messages, parent_death
+from tidemark_runtime.engine import core_engine, messages, parent_death, worker_thread
 from tidemark_runtime.model import sources
 from tidemark_runtime.worker import interface, torch_worker
 
@@ -58,7 +58,7 @@ class EngineProcess:
         settings = config_parsing.parse(self._launch.settings)
         launch = self._launch
         source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
-        worker = torch_worker.create(settings, source, self._send_progress)
+        worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, self._send_progress))
         engine = core_engine.CoreEngine(settings.scheduler, worker, max_context_tokens=worker.facts.max_context_tokens)
         # What loading made stays for good: the collector need not look at it again in the middle of a step.
         gc.collect()

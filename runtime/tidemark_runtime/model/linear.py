@@ -102,9 +102,8 @@ class LinearFactory:
 
     @property
     def kernel_paths(self) -> dict[str, str]:
-        """What runs, by use: `linear`, `embedding`, `head`, and the measurement behind it as `linear_measured`."""
-        paths = {use: "; ".join(sorted(seen)) for use, seen in sorted(self._paths.items())}
-        return {**paths, "linear_measured": self.policy.measured} if self.policy.measured else paths
+        """What runs, by use: `linear`, `embedding`, `head`."""
+        return {use: "; ".join(sorted(seen)) for use, seen in sorted(self._paths.items())}
 
     def make(self, name: str, parts: Sequence[tensors.HostTensor], bias: torch.Tensor | None) -> Linear:
         """One layer from `parts` [N_i, K], concatenated along N; `bias` [sum N_i]. `name` is for error messages."""

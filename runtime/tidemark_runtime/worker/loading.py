@@ -70,6 +70,8 @@ def load(
             max_context_tokens=max_context_tokens,
         ),
     )
+    # Here and not in the first step: the first time on a machine it compiles.
+    kernels = dispatch.current()
     memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
     facts = interface.WorkerFacts(
         kind="torch",
@@ -79,11 +81,13 @@ def load(
         num_pages=size.num_pages,
         max_context_tokens=max_context_tokens,
         memory_bytes=size.parts_bytes,
-        kernel_paths={**dispatch.paths(), **factory.kernel_paths},
+        kernel_paths={**kernels.paths(), **factory.kernel_paths},
         notes={
             "threads": str(threads),
             "memoryLimit": f"{limit.num_bytes} bytes, {limit.source}",
             "pagesDecidedBy": size.decided_by,
+            "kernels": kernels.reason,
+            **({"linearMeasured": policy.measured} if policy.measured else {}),
         },
     )
     return Loaded(model, memory, facts)

@@ -17,7 +17,7 @@ import torch
 
 from tidemark_runtime import config_parsing
 from tidemark_runtime.core import sampling
-from tidemark_runtime.engine import core_engine, messages
+from tidemark_runtime.engine import core_engine, messages, worker_thread
 from tidemark_runtime.model import sources
 from tidemark_runtime.text import loading
 from tidemark_runtime.worker import torch_worker
@@ -88,7 +88,9 @@ def generate(
         max_num_seqs=together,
         max_num_batched_tokens=budget,
     )
-    engine = core_engine.CoreEngine(settings, _Borrowed(worker), max_context_tokens=1024)
+    engine = core_engine.CoreEngine(
+        settings, worker_thread.WorkerThread(lambda: _Borrowed(worker)), max_context_tokens=1024
+    )
     parameters = sampling.SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0)
     engine.submit([messages.EngineRequest(str(index), ids, parameters) for index, ids in enumerate(prompts)])
     outputs: list[list[int]] = [[] for _ in prompts]

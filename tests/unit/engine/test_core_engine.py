@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidemark_runtime import config
 from tidemark_runtime.core import sampling
-from tidemark_runtime.engine import core_engine, messages
+from tidemark_runtime.engine import core_engine, messages, worker_thread
 
 Finish = messages.FinishReason
 
@@ -25,7 +25,11 @@ class Bench:
             num_pages=num_pages, block_size=block_size, max_num_seqs=int(values["max_num_seqs"])
         )
         self.engine = core_engine.CoreEngine(
-            self.settings, self.worker, max_context_tokens=2048, now=lambda: self.now, overlap=overlap
+            self.settings,
+            worker_thread.WorkerThread(lambda: self.worker),
+            max_context_tokens=2048,
+            now=lambda: self.now,
+            overlap=overlap,
         )
         self.tokens: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}

@@ -99,7 +99,7 @@ def test_facts(gguf_file: Path) -> None:
     assert facts.memory_bytes["kv"] == 12 * facts.layout.page_bytes
     assert facts.memory_bytes["weights"] > 0
     assert facts.kernel_paths["embedding"] == "grouped8"
-    assert "4-bit weights: " in facts.kernel_paths["linear_measured"]
+    assert "4-bit weights: " in facts.notes["linearMeasured"]
     assert "paged_attention" in facts.kernel_paths
     assert facts.notes["threads"] == "1"
 
@@ -129,7 +129,7 @@ def test_a_forced_form_is_taken_and_nothing_is_measured(gguf_file: Path) -> None
     policy = linear.LinearPolicy(torch.float32, forms)
     loaded = loading.load(settings(), source(gguf_file), lambda _phase, _fraction: None, policy)
     assert loaded.facts.kernel_paths["linear"] == "float32"
-    assert "linear_measured" not in loaded.facts.kernel_paths
+    assert "linearMeasured" not in loaded.facts.notes
 
 
 def test_progress_ends_with_everything_loaded(folder: Path) -> None:

@@ -116,10 +116,18 @@ def test_a_good_service() -> None:
     assert "3 running, 2 waiting, the oldest for 1.2 s; 4 preempted so far" in shown
     assert "weights 90.0 MiB" in shown
     assert "abc123" in shown
-    assert "attention cpu\n" in shown
+    assert "kernels   cpu" in shown
+    assert "SLOW" not in shown
     assert "process 42" in shown
     assert "✗" not in shown
     assert "What to do" not in shown
+
+
+def test_slow_kernels_are_said_with_the_reason() -> None:
+    slow = copy.deepcopy(GOOD)
+    slow["pods"][0]["engine"]["kernelPaths"] = {"attention": "torch"}
+    slow["pods"][0]["engine"]["worker"] = {"device": "cpu", "kernels": "no C compiler found"}
+    assert "SLOW      kernels run on plain torch: no C compiler found" in screen(slow)
 
 
 def test_a_broken_service_says_first_what_is_wrong_and_what_to_do() -> None:

@@ -16,7 +16,13 @@ from vllm import LLM, SamplingParams
 
 def main(folder: str, check_ids: list[list[int]], dtype: str) -> None:
     model = LLM(
-        folder, dtype=dtype, enforce_eager=True, enable_prefix_caching=False, max_model_len=2048, max_num_seqs=32
+        folder,
+        dtype=dtype,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        skip_tokenizer_init=True,
+        max_model_len=2048,
+        max_num_seqs=32,
     )
 
     def generate(prompts: Sequence[list[int]], max_tokens: int) -> list[list[int]]:
