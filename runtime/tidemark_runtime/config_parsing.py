@@ -93,7 +93,30 @@ def parse(values: Mapping[str, Any]) -> config.EngineConfig:
                         problems.extend(error.problems)
     if problems:
         raise errors.ConfigError(problems)
-    return config.EngineConfig(**{name: cls(**parsed[name]) for name, cls in _sections().items()})
+    made = config.EngineConfig(**{name: cls(**parsed[name]) for name, cls in _sections().items()})
+    contradictions = list(_contradictions(made))
+    if contradictions:
+        raise errors.ConfigError(contradictions)
+    return made
+
+
+def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
+    """What is wrong with settings that are right one by one."""
+    scheduler, kv_cache = made.scheduler, made.kv_cache
+    if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
+        yield errors.Problem(
+            "scheduler.maxNumBatchedTokens",
+            scheduler.max_num_batched_tokens,
+            f"at least scheduler.maxNumSeqs, {scheduler.max_num_seqs}",
+            "Otherwise running sequences would not all get a token in a step. Raise it, or lower maxNumSeqs.",
+        )
+    if kv_cache.memory is not None and kv_cache.num_pages is not None:
+        yield errors.Problem(
+            "kvCache.numPages",
+            kv_cache.num_pages,
+            "either kvCache.memory or kvCache.numPages",
+            "Both say how large the slab is. Remove one.",
+        )
 
 
 def convert(entry: Entry, value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemark_operator import errors, names
 from tidemark_operator.api import describe, quantities, view
+from tidemark_runtime.contract import settings
 
 Found = tuple[describe.Loc, object, str, str]
 """Where, what was seen, what was expected, what to do."""
@@ -110,6 +111,21 @@ def swap_needs_space(doc: view.View) -> Iterator[Found]:
             space,
             "more than 0 with scheduler.preemption.mode swap",
             "Set it, for example to 8Gi, or choose the mode auto.",
+        )
+
+
+def budget_serves_the_batch(doc: view.View) -> Iterator[Found]:
+    at = ("spec", "scheduler")
+    budget, batch = doc.get(*at, "maxNumBatchedTokens"), doc.get(*at, "maxNumSeqs")
+    defaults = settings.EngineConfig().scheduler
+    budget = defaults.max_num_batched_tokens if budget is None else budget
+    batch = defaults.max_num_seqs if batch is None else batch
+    if budget < batch:
+        yield (
+            (*at, "maxNumBatchedTokens"),
+            budget,
+            f"at least scheduler.maxNumSeqs, {batch}",
+            "Otherwise running sequences would not all get a token in a step. Raise it, or lower maxNumSeqs.",
         )
 
 
@@ -254,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     precision_one_way,
     precision_needs_quantization,
     swap_needs_space,
+    budget_serves_the_batch,
     soft_limit_within_batch,
     watermark_order,
     draft_needs_model,

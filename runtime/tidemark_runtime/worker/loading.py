@@ -54,22 +54,7 @@ def load(
         factory = linear.LinearFactory(policy)
         model = model_loading.load(checkpoint, factory, progress)
     layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
-    size = pool_size.decide(
-        layout,
-        pool_size.Wishes(
-            memory_utilization=settings.kv_cache.memory_utilization,
-            num_pages=settings.kv_cache.num_pages,
-            memory_bytes=settings.kv_cache.memory,
-        ),
-        pool_size.Demand(
-            limit_bytes=limit.num_bytes,
-            weights_bytes=factory.num_bytes,
-            workspace_bytes=workspace_bytes(spec, settings.scheduler),
-            overhead_bytes=max(0, cpu.resident_bytes() - factory.num_bytes) + HTTP_PROCESS_BYTES,
-            max_num_seqs=settings.scheduler.max_num_seqs,
-            max_context_tokens=max_context_tokens,
-        ),
-    )
+    size = _pool_size(settings, spec, layout, limit, factory.num_bytes, max_context_tokens)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
     memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
@@ -91,6 +76,31 @@ def load(
         },
     )
     return Loaded(model, memory, facts)
+
+
+def _pool_size(
+    settings: config.EngineConfig,
+    spec: model_spec.ModelSpec,
+    layout: page_layout.PageLayout,
+    limit: cpu.MemoryLimit,
+    weights_bytes: int,
+    max_context_tokens: int,
+) -> pool_size.PoolSize:
+    """Raises CapacityError where not one page is left. Called with the weights in memory: overhead is measured."""
+    wishes = pool_size.Wishes(
+        memory_utilization=settings.kv_cache.memory_utilization,
+        num_pages=settings.kv_cache.num_pages,
+        memory_bytes=settings.kv_cache.memory,
+    )
+    demand = pool_size.Demand(
+        limit_bytes=limit.num_bytes,
+        weights_bytes=weights_bytes,
+        workspace_bytes=workspace_bytes(spec, settings.scheduler),
+        overhead_bytes=max(0, cpu.resident_bytes() - weights_bytes) + HTTP_PROCESS_BYTES,
+        max_num_seqs=settings.scheduler.max_num_seqs,
+        max_context_tokens=max_context_tokens,
+    )
+    return pool_size.decide(layout, wishes, demand)
 
 
 def workspace_bytes(spec: model_spec.ModelSpec, scheduler: config.SchedulerConfig) -> int:

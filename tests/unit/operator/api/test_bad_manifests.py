@@ -129,6 +129,12 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
     ("swapSpace", "8Gi", "swapSpace", ("an unknown key", "Did you mean spec.kvCache.swapSpace?")),
     # scheduler, watermarks, overload, speculative
     ("spec.scheduler.maxNumSeqs", 4097, "spec.scheduler.maxNumSeqs", ("from 1 to 4096",)),
+    (
+        "spec.scheduler",
+        {"maxNumSeqs": 64, "maxNumBatchedTokens": 32},
+        "spec.scheduler.maxNumBatchedTokens",
+        ("at least scheduler.maxNumSeqs, 64",),
+    ),
     ("spec.scheduler.max_num_seqs", 4, "spec.scheduler.max_num_seqs", ("Did you mean maxNumSeqs?",)),
     ("spec.scheduler.preemption.mode", "swap", "spec.kvCache.swapSpace", ("more than 0", "auto")),
     ("spec.scheduler", {"maxNumSeqs": 8, "maxConcurrencySoft": 9}, "spec.scheduler.maxConcurrencySoft", ("at most",)),

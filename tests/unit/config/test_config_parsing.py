@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemark_runtime import config, config_parsing, errors
+
+
+def problems(values: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(errors.ConfigError) as raised:
+        config_parsing.parse(values)
+    return {problem.key: str(problem) for problem in raised.value.problems}
+
+
+def test_nothing_means_the_defaults_and_so_does_null() -> None:
+    assert config_parsing.parse({}) == config.EngineConfig()
+    assert config_parsing.parse({"scheduler": None, "server": {"port": None}}) == config.EngineConfig()
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "expected"),
+    [
+        ("server", "port", 65_536, "a whole number from 0 to 65535"),
+        ("server", "port", "eighty", "a whole number from 0 to 65535"),
+        ("server", "port", True, "a whole number"),
+        ("server", "port", 80.5, "a whole number"),
+        ("server", "logLevel", "loud", "one of debug, info, warning, error"),
+        ("server", "drainSeconds", -1, "a number of at least 0"),
+        ("server", "maxBody", "8Gb i", "a size in bytes such as 8Gi"),
+        ("server", "host", 5, "text"),
+        ("kvCache", "blockSize", 0, "a whole number from 1 to 256"),
+        ("kvCache", "dtype", "int7", "one of auto, float32, float16, bfloat16"),
+        ("kvCache", "memoryUtilization", float("nan"), "a number from 0.05 to 1"),
+        ("kvCache", "memoryUtilization", float("inf"), "a number from 0.05 to 1"),
+        ("kvCache", "memory", "1.5Gx", "a size in bytes"),
+        ("kvCache", "memory", "0", "of at least 1"),
+        ("scheduler", "maxNumBatchedTokens", 2_000_000, "a whole number from 1 to 1048576"),
+        ("scheduler", "maxQueueSeconds", [], "a number"),
+        ("model", "quantization", "int4", "one of auto, none, int8"),
+        ("model", "maxContextTokens", 0, "a whole number of at least 1"),
+        ("hardware", "device", "gpu", "one of cpu"),
+    ],
+)
+def test_a_wrong_value_names_key_value_and_expectation(section: str, key: str, value: object, expected: str) -> None:
+    message = problems({section: {key: value}})[f"{section}.{key}"]
+    assert repr(value) in message
+    assert expected in message
+
+
+def test_all_problems_come_at_once_with_the_nearest_known_name() -> None:
+    found = problems({"model": {"sorce": "x"}, "kvCache": {"blockSize": 0}, "sheduler": {}, "server": 3})
+    assert set(found) == {"model.sorce", "kvCache.blockSize", "sheduler", "server"}
+    assert "Did you mean model.source?" in found["model.sorce"]
+    assert "Did you mean scheduler?" in found["sheduler"]
+
+
+def test_a_budget_that_cannot_serve_the_batch_is_refused() -> None:
+    found = problems({"scheduler": {"maxNumSeqs": 64, "maxNumBatchedTokens": 32}})
+    assert "at least scheduler.maxNumSeqs, 64" in found["scheduler.maxNumBatchedTokens"]
+
+
+def test_the_slab_has_one_size() -> None:
+    assert "kvCache.numPages" in problems({"kvCache": {"memory": "1Gi", "numPages": 5}})
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("8Gi", 8 * 2**30),
+        ("1.5Gi", 1_610_612_736),
+        ("512M", 512_000_000),
+        ("64Ki", 65_536),
+        ("2kB", 2_000),
+        (4096, 4096),
+    ],
+)
+def test_sizes_are_read_as_kubernetes_writes_them(text: object, size_bytes: int) -> None:
+    assert config_parsing.parse({"kvCache": {"memory": text}}).kv_cache.memory == size_bytes
+
+
+def test_what_is_written_is_read_back() -> None:
+    made = config_parsing.parse(
+        {
+            "model": {"source": "m.gguf", "maxContextTokens": 100},
+            "server": {"port": "9000"},
+            "kvCache": {"memory": "1Gi"},
+        }
+    )
+    assert config_parsing.parse(config_parsing.to_mapping(made)) == made
+
+
+def test_the_hash_names_the_settings_and_not_the_place() -> None:
+    base = config_parsing.parse({"model": {"source": "/models/a.gguf", "name": "a"}})
+    moved = config_parsing.parse({"model": {"source": "/mnt/a.gguf", "name": "a"}, "server": {"port": 9, "host": "::"}})
+    changed = dataclasses.replace(base, scheduler=dataclasses.replace(base.scheduler, max_num_seqs=63))
+    assert config_parsing.config_hash(base) == config_parsing.config_hash(moved)
+    assert config_parsing.config_hash(base) != config_parsing.config_hash(changed)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["model", "kvCache", "server", "scheduler", "hardware", "x", ""]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from([entry.key.split(".")[1] for entry in config_parsing.entries()]), inner
+                )
+            ),
+            max_leaves=8,
+        ),
+    )
+)
+def test_junk_is_refused_in_words_or_accepted(values: dict[str, Any]) -> None:
+    with contextlib.suppress(errors.ConfigError):
+        assert isinstance(config_parsing.parse(values), config.EngineConfig)
