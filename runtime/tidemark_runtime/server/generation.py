@@ -37,7 +37,12 @@ class Generation:
     async def __aenter__(self) -> Generation:
         """Raises `EngineDead`."""
         requests = [
-            messages.EngineRequest(self._engine_id(index), list(self.asked.prompts[index // self.asked.n]), params)
+            messages.EngineRequest(
+                self._engine_id(index),
+                list(self.asked.prompts[index // self.asked.n]),
+                params,
+                self.asked.deadline_seconds,
+            )
             for index, params in enumerate(self.asked.params)
         ]
         queues = self._engine.submit(requests)

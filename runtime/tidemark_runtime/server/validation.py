@@ -2,8 +2,8 @@
 
 Every field is in exactly one of these groups:
 
-- **supported**: OpenAI's, and the extras `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`, `stop_token_ids`
-  (both endpoints), `add_special_tokens` (completions).
+- **supported**: OpenAI's, and the extras `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`, `stop_token_ids`,
+  `deadline_seconds` (both endpoints), `add_special_tokens` (completions).
 - **ignored**: OpenAI's fields that do not change what is generated: `user`, `metadata`, `store`, `service_tier`,
   `safety_identifier`, `prompt_cache_key`, `prompt_cache_options`, `prompt_cache_retention`, `prediction`,
   `parallel_tool_calls`.
@@ -62,8 +62,10 @@ NUMBERS: Mapping[str, Number] = {
     "max_completion_tokens": Number(0, minimum=1, maximum=INT64_MAX, whole=True),
     "top_logprobs": Number(0, minimum=0, maximum=20, whole=True),
     "logprobs": Number(0, minimum=0, maximum=20, whole=True),
+    "deadline_seconds": Number(0, above=0, maximum=86_400),
 }
-"""`seed`: any signed 64-bit number, -1 is one like the others, left out means random. `top_k`: 0 and -1 keep all."""
+"""`seed`: any signed 64-bit number, -1 is one like the others, left out means random. `top_k`: 0 and -1 keep all.
+`deadline_seconds`: from arrival; what is not finished by then ends, wherever it is. Left out: no deadline."""
 
 MAX_STOPS = 16
 MAX_SEQUENCES = 128
@@ -72,7 +74,7 @@ MAX_SEQUENCES = 128
 COMMON_FIELDS = frozenset(
     {"model", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty"}
     | {"seed", "n", "max_tokens", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "logprobs"}
-    | {"stream", "stream_options"}
+    | {"stream", "stream_options", "deadline_seconds"}
 )
 CHAT_FIELDS = COMMON_FIELDS | {"messages", "max_completion_tokens", "top_logprobs"}
 COMPLETION_FIELDS = COMMON_FIELDS | {"prompt", "echo", "best_of", "add_special_tokens"}

@@ -30,6 +30,8 @@ class Wanted:
     stream: bool
     include_usage: bool
     echo: bool = False
+    deadline_seconds: float | None = None
+    """From arrival; None: none."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -76,6 +78,7 @@ def build(
         stream,
         wants_usage,
         echo,
+        validation.real(body, "deadline_seconds") or None,
     )
 
 

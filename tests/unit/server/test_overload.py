@@ -62,3 +62,24 @@ async def test_a_bug_of_ours_tells_nothing_of_its_insides(http, engine):
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "internal_error"
     assert engine.num_running == 0
+
+
+async def test_a_deadline_goes_to_the_engine_with_every_choice(http, engine):
+    await http.post(PATH, json={"prompt": "Hi", "n": 2, "deadline_seconds": 1.5})
+    await http.post(PATH, json={"prompt": "Hi"})
+    assert [request.deadline_seconds for request in engine.submitted] == [1.5, 1.5, None]
+
+
+@pytest.mark.parametrize("value", [0, -1, 86_401, "5", True])
+async def test_a_wrong_deadline_is_refused(http, engine, value):
+    response = await http.post(PATH, json={"prompt": "Hi", "deadline_seconds": value})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "deadline_seconds"
+    assert engine.submitted == []
+
+
+async def test_a_deadline_that_passes_in_the_middle_ends_the_stream_with_an_error(http, engine, fakes):
+    engine.end_early = (2, fakes.messages.FinishReason.TIMEOUT, "the request's deadline has passed")
+    response = await http.post(PATH, json={"prompt": "Hi", "stream": True, "deadline_seconds": 5})
+    assert response.status_code == 200
+    assert '"code":"deadline"' in response.text.splitlines()[-2].replace(" ", "")
