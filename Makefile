@@ -36,7 +36,7 @@ check: $(READY) ## Lint, format, types, import order, rendered docs: all without
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/demo.py scripts/render.py
+	@MYPYPATH=scripts $(BIN)/mypy scripts/*.py
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/render.py --check
 

@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import http_page
+import metrics_page
+
 from tidemark_operator.commands import reference
 from tidemark_runtime import config_reference
 
@@ -17,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/engine-settings.md": config_reference.render,
+    "docs/reference/http-api.md": http_page.render,
     "docs/reference/inferenceservice.md": reference.page,
+    "docs/reference/metrics.md": metrics_page.render,
 }
 
 

@@ -19,7 +19,8 @@ is_suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2
 
 find_python() {
     if [[ -n "${PYTHON:-}" ]]; then
-        is_suitable "$PYTHON" || die "PYTHON=$PYTHON is not a working Python 3.11 or 3.12. Give the path of one."
+        is_suitable "$PYTHON" || die "PYTHON=$PYTHON is not a working Python 3.11 or 3.12;" \
+            "$PYTHON --version says: $("$PYTHON" --version 2>&1 | head -1). Give the path of one."
         printf '%s' "$PYTHON"
         return
     fi
@@ -61,8 +62,10 @@ if [[ "$("$VENV/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" 
 fi
 
 tell_uv_where_pip_looks "$VENV/bin/python"
-say "setup: installing $(grep -c '==' constraints.txt) pinned packages (about 3 GB the first time)"
-"$VENV/bin/uv" pip install --python "$VENV/bin/python" --require-hashes -r constraints.txt || die "$UNREACHABLE"
+say "setup: installing the pinned packages (about 3 GB the first time)"
+quiet=(--quiet) # progress bars and a list of all packages are for a terminal
+[[ ! -t 2 ]] || quiet=()
+"$VENV/bin/uv" pip install "${quiet[@]}" --python "$VENV/bin/python" --require-hashes -r constraints.txt || die "$UNREACHABLE"
 "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" --no-deps --no-build-isolation -e . ||
     die "could not install Tidemark itself into $VENV; the lines above say why."
 say "setup: done. Try: make demo"

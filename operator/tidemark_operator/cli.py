@@ -11,8 +11,12 @@ answer quickly and never load torch.
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +30,12 @@ DISTRIBUTION = "tidemark-inference"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+_STDOUT = 1
+_CANNOT_WRITE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT})
+_PLAIN = (
+    {"✓": "+", "✗": "x", "█": "#", "░": ".", "×": "x", "·": ".", "…": "."} | dict.fromkeys("─━╭╮╰╯", "-") | {"│": "|"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,39 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the console script; always ends in `SystemExit`."""
-    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+    _accept_any_terminal()
+    sys.exit(_with_output(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _accept_any_terminal() -> None:
+    """Output that cannot show a sign gets a plain look-alike, instead of ending the command."""
+    codecs.register_error("tidemark", _look_alike)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="tidemark")
+
+
+def _look_alike(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
+
+
+def _with_output(argv: Sequence[str]) -> int:
+    """`run`, and standard output written out: a reader who went away (`| head`) is no news, a full disk is."""
+    try:
+        code = run(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        # What could not be written is still in the buffer, and would be tried again, and told, at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        if error.errno == errno.EPIPE:
+            return EXIT_FAILED
+        where = error.filename or "the output, or a file"
+        return _fail(f"cannot write {where}: {error.strerror}. Free some space and try again", EXIT_FAILED)
+    return code
 
 
 def run(argv: Sequence[str]) -> int:

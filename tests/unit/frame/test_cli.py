@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 import types
@@ -181,3 +182,32 @@ def test_the_entry_point_imports_only_errors_at_its_head() -> None:
     }
     ours = {name for name in roots if name.split(".")[0] not in sys.stdlib_module_names}
     assert ours == {"tidemark_operator", "tidemark_runtime"}
+
+
+LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+
+
+@pytest.mark.parametrize(("sign", "shown"), [("✓", "+"), ("✗", "x"), ("█░", "#."), ("é", "?")])
+def test_a_terminal_that_cannot_show_a_sign_gets_a_plain_one(sign: str, shown: str) -> None:
+    program = f"from tidemark_operator import cli; cli._accept_any_terminal(); print({sign!a})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **LOCALE}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{shown}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "list"], ["render", str(ROOT / "examples/smollm2.yaml")]])
+def test_output_that_cannot_be_written_is_told_in_a_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tidemark_operator", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
+        1,
+        ["tidemark: cannot write the output, or a file: No space left on device. Free some space and try again"],
+    )
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -46,6 +47,32 @@ def test_a_life_has_numbered_hops_with_files(life: str) -> None:
     assert [int(number) for number in hops] == list(range(1, len(hops) + 1))
     bodies = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^## |\Z)", text_of(ROOT / life), re.MULTILINE | re.DOTALL)
     assert [body[:60] for body in bodies if not FILE.search(body)] == []
+
+
+@pytest.mark.parametrize("life", ["docs/life-of-a-request.md", "docs/life-of-a-resource.md"])
+def test_every_function_a_life_names_is_in_a_file_it_names(life: str) -> None:
+    text = text_of(ROOT / life)
+    code = "\n".join(text_of(ROOT / name) for name in FILE.findall(text) if name.endswith(".py"))
+    named = set(re.findall(r"`(\w+)\(\)`", text))
+    assert [name for name in sorted(named) if not re.search(rf"^ *(?:async )?def {name}\(", code, re.MULTILINE)] == []
+
+
+def texts_of(tree: ast.AST) -> list[str]:
+    """String constants, the fixed parts of f-strings included."""
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_the_troubleshooting_table_quotes_real_messages() -> None:
+    """Each quoted text, cut at `...`, occurs in the program."""
+    sources = [path for top in ("operator", "runtime", "kernels") for path in (ROOT / top).rglob("*.py")]
+    said = "\n".join(text for path in sources for text in texts_of(ast.parse(text_of(path))))
+    said += text_of(ROOT / "scripts/setup.sh") + "No such option"  # the last one is Click's
+    table = text_of(ROOT / "docs/operations/README.md").partition("## When something goes wrong")[2]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    quoted = [quote for cell in cells for _, quote in re.findall(r"(`+)(.+?)\1(?!`)", cell)]
+    assert len(quoted) > 20
+    pieces = {piece.strip(" '") for quote in quoted for piece in quote.split("...")}
+    assert [piece for piece in sorted(pieces) if piece not in said] == []
 
 
 @pytest.mark.parametrize("page", PAGES, **IDS)
