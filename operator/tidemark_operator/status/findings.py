@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidemark_operator.status import observed as observed_
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.contract.status import EngineState, EngineStatus
 
 
@@ -24,13 +24,8 @@ class Finding:
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
-_CLUES: tuple[tuple[str, str], ...] = (
-    (r"\bModelNotFound\b|model\.source: got", "ModelNotFound"),
-    (r"\bCorruptModel\b|cut off|Fetch the file again|the file is empty", "CorruptModel"),
-    (r"\bUnsupportedModel\b|not supported|no architecture we run|not a GGUF file", "UnsupportedModel"),
-    (r"\bCapacityError\b|do(?:es)? not fit|KV pages", "DoesNotFit"),
-)
-"""What the runtime's sentences have in common, by class of its errors, and our reasons for them."""
+_EXITED = "EngineExited"
+"""The reason where a process ended and did not say why."""
 _SIGKILL_EXIT = 137
 _REMEDIES = {
     "OutOfMemory": "Raise spec.hardware.memory, or lower spec.kvCache.memoryUtilization.",
@@ -62,13 +57,23 @@ def of_pod(pod: Mapping[str, Any], engine: EngineStatus | None) -> Finding | Non
         if finding is not None:
             return finding
     again = _restarted(status)
-    if again is not None and (engine is None or (engine.state is EngineState.LOADING and cause(again.message))):
+    if again is not None and (engine is None or (engine.state is EngineState.LOADING and again.reason != _EXITED)):
         return again
     if engine is not None:
         return _of_engine(engine)
     if status.get("phase") == "Failed":
         return Finding(str(status.get("reason") or "PodFailed"), str(status.get("message") or "The pod has failed."))
     return None if _is_ready(status) else Finding("Starting", "The pod starts.", problem=False)
+
+
+def warnings(engines: Mapping[str, EngineStatus | None]) -> list[str]:
+    """What engines that serve complain of, such as API keys that cannot be read any more; each sentence once."""
+    said = [
+        f"{engine.reason}: {engine.message}"
+        for _, engine in sorted(engines.items())
+        if engine is not None and engine.state is EngineState.READY and engine.reason
+    ]
+    return list(dict.fromkeys(said))
 
 
 def _unschedulable(status: Mapping[str, Any]) -> Finding | None:
@@ -95,7 +100,7 @@ def _of_container(container: Mapping[str, Any]) -> Finding | None:
         if reason not in _STARTING:
             return _finding(reason, str(waiting.get("message") or reason))
     if ended and ended.get("exitCode", 0) != 0:
-        return _exited(ended, "EngineExited", int(container.get("restartCount") or 0))
+        return _exited(ended, _EXITED, int(container.get("restartCount") or 0))
     return None
 
 
@@ -106,19 +111,24 @@ def _restarted(status: Mapping[str, Any]) -> Finding | None:
     for container in status.get("containerStatuses") or ():
         last = (container.get("lastState") or {}).get("terminated") or {}
         if "running" in (container.get("state") or {}) and last.get("exitCode", 0) != 0:
-            finding = _exited(last, "EngineExited", int(container.get("restartCount") or 0))
+            finding = _exited(last, _EXITED, int(container.get("restartCount") or 0))
             return Finding(finding.reason, f"{finding.message} It was started again.")
     return None
 
 
 def _exited(ended: Mapping[str, Any], reason: str, restarts: int) -> Finding:
-    code, line = ended.get("exitCode"), last_line(str(ended.get("message") or ""))
+    code, log = ended.get("exitCode"), str(ended.get("message") or "")
     times = f", {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
     if ended.get("reason") == "OOMKilled":
         return _finding("OutOfMemory", f"The engine was killed for memory (exit code {code}{times}).")
-    said = f" It said: {line}" if line else " It left no message; see its log."
     killed = " (killed)" if code == _SIGKILL_EXIT else ""
-    return _finding(cause(line) or reason, f"The engine ended with exit code {code}{killed}{times}.{said}")
+    how = f"The engine ended with exit code {code}{killed}{times}."
+    words = reasons.read(log)
+    if words is not None:
+        return _finding(words.reason, f"{how} It said: {words.message}")
+    line = last_line(log)
+    said = f"The last line of its log: {line}" if line else "It left no message; see its log."
+    return _finding(reason, f"{how} {said}")
 
 
 def _of_engine(engine: EngineStatus) -> Finding | None:
@@ -129,16 +139,11 @@ def _of_engine(engine: EngineStatus) -> Finding | None:
         case EngineState.DRAINING:
             return Finding("Draining", "Running requests are finished; new ones are not taken.", problem=False)
         case EngineState.STALLED:
-            return _finding("Stalled", engine.message)
+            return _finding(engine.reason or reasons.Reason.STALLED.value, engine.message)
         case EngineState.FAILED:
-            return _finding(cause(engine.message) or "EngineFailed", engine.message)
+            return _finding(engine.reason or reasons.Reason.ENGINE_FAILED.value, engine.message)
         case _:
             return None
-
-
-def cause(text: str) -> str | None:
-    """The reason that an engine's sentence names, or None."""
-    return next((reason for clue, reason in _CLUES if re.search(clue, text)), None)
 
 
 def last_line(text: str, limit: int = 300) -> str:

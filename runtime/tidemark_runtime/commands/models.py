@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import rich.console
 import rich.progress
@@ -47,7 +50,7 @@ def list_models(output: OutputOption = Output.TEXT, store: StoreOption = None) -
         return
     table = rich.table.Table("NAME", "FETCHED", "SIZE", "WHAT", box=None)
     for row in rows:
-        table.add_row(row["name"], "yes" if row["fetched"] else "no", _megabytes(row["size_bytes"]), row["summary"])
+        table.add_row(row["name"], _fetched(row), _megabytes(row["size_bytes"]), row["summary"])
     console = rich.console.Console(soft_wrap=True)
     console.print(table)
     console.print(f"Store: {folder}", highlight=False)
@@ -63,7 +66,7 @@ def fetch(
     store: StoreOption = None,
 ) -> None:
     """Bring a model into the store; does nothing if it is there."""
-    with _plain_errors(), _progress_bar() as progress:
+    with _plain_errors(), _orderly_end(), _progress_bar() as progress:
         path = model_store.fetch(name, progress, store=_folder(store), file=file)
     _report({"name": name, "path": str(path), "size_bytes": path.stat().st_size}, f"{name}: {path}", output)
 
@@ -89,8 +92,17 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         file = folder / f"{name}.gguf"
         size_bytes = file.stat().st_size if file.is_file() else model.size_bytes if model else None
         summary = model.summary if model else "put there by hand"
-        rows.append({"name": name, "fetched": name in stored, "size_bytes": size_bytes, "summary": summary})
+        whole = model is None or size_bytes == model.size_bytes
+        rows.append(
+            {"name": name, "fetched": name in stored, "whole": whole, "size_bytes": size_bytes, "summary": summary}
+        )
     return rows
+
+
+def _fetched(row: dict[str, Any]) -> str:
+    if not row["fetched"]:
+        return "no"
+    return "yes" if row["whole"] else "damaged"
 
 
 def _megabytes(size_bytes: int | None) -> str:
@@ -116,6 +128,20 @@ def _plain_errors() -> Iterator[None]:
     except errors.TidemarkError as error:
         rich.console.Console(stderr=True, soft_wrap=True).print(f"error: {error}", highlight=False, markup=False)
         raise typer.Exit(1) from error
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM ends pip and removes what is half done, as Ctrl-C does; exit code 143."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

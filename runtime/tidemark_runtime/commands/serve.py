@@ -18,6 +18,7 @@ import uvloop
 import yaml
 
 from tidemark_runtime import config, config_parsing, errors, model_store
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.engine import client, messages
 from tidemark_runtime.model import sources
 from tidemark_runtime.server import app, context, lifecycle, listening
@@ -43,7 +44,7 @@ def command(**values: Any) -> None:
             console.print(line, markup=False)
         raise typer.Exit(EXIT_USAGE) from error
     except errors.TidemarkError as error:
-        console.print(f"tidemark serve: {error}", markup=False)
+        console.print(reasons.write(reasons.of_error(type(error).__name__), str(error)), markup=False)
         raise typer.Exit(EXIT_FAILED) from error
 
 
@@ -64,16 +65,16 @@ def read_settings(file: Path | None, model: str | None, flags: Mapping[str, str 
 
 
 def problem_lines(error: errors.ConfigError, flags: Mapping[str, str | None]) -> list[str]:
-    """How many, then one line each; a value that came by flag is named by its flag."""
+    """One line, or how many and then one line each; a value that came by flag is named by its flag."""
     names = {
         entry.key: f"--{entry.setting.flag}" for entry in _flag_entries() if flags.get(_parameter(entry)) is not None
     }
     count = len(error.problems)
-    lines = [f"tidemark serve: {count} problem{'s' if count != 1 else ''}"]
+    lines = [f"{count} problems"] if count != 1 else []
     for problem in error.problems:
         named = errors.Problem(names.get(problem.key, problem.key), problem.seen, problem.expected, problem.remedy)
-        lines.append(f"  {named}")
-    return lines
+        lines.append(str(named))
+    return reasons.write(reasons.Reason.CONFIG_INVALID, "\n".join(lines)).splitlines()
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -161,9 +162,9 @@ class Announcer:
         self._bar.stop()
         self._say(f"stopping: {num_requests} requests may finish within {seconds:g} s (Ctrl-C again ends now)")
 
-    def failed(self, message: str) -> None:
+    def failed(self, reason: reasons.Reason, message: str) -> None:
         self._bar.stop()
-        self._say(f"tidemark serve: {message}")
+        self._say(reasons.write(reason, message))
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False)

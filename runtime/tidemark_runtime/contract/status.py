@@ -60,6 +60,8 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A sentence for a person; says what to do when something is wrong."""
     model: ModelStatus
     config: ConfigStatus
+    reason: str = ""
+    """One of `contract.reasons` when something is wrong, for programs; empty else."""
     worker: dict[str, str] = {}
     """kind, device, dtype, kvDtype, threads."""
     kernel_paths: dict[str, str] = {}

@@ -17,6 +17,8 @@ from tidemark_runtime.planning import page_layout
 
 MAX_HEAD_DIM = 256
 """The attention kernel's limit."""
+MAX_COUNT = 1 << 27
+"""No model has more of anything; what does, comes from a damaged file."""
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -130,8 +132,8 @@ def from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, gguf_file.Tenso
             qkv_bias="blk.0.attn_q.bias" in tensors,
             qk_norm=architecture == "qwen3",
             dtype=_gguf_dtype(tensors),
-            bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
-            eos_ids=_ids(metadata.get("tokenizer.ggml.eos_token_id")),
+            bos_id=_id(metadata, "tokenizer.ggml.bos_token_id", ""),
+            eos_ids=_ids(metadata, "tokenizer.ggml.eos_token_id", ""),
         )
     )
 
@@ -198,12 +200,12 @@ def from_hf(config: Mapping[str, Any]) -> ModelSpec:
             rope_scaling=_hf_rope_scaling(rope, fields),
             sliding_window=window,
             window_layers=window_layers,
-            tie_embeddings=bool(config.get("tie_word_embeddings", False)),
+            tie_embeddings=fields.flag("tie_word_embeddings"),
             qkv_bias=architecture == "qwen2",
             qk_norm=architecture == "qwen3",
             dtype=_hf_dtype(config),
-            bos_id=config.get("bos_token_id"),
-            eos_ids=_ids(config.get("eos_token_id")),
+            bos_id=_id(config, "bos_token_id", "config.json "),
+            eos_ids=_ids(config, "eos_token_id", "config.json "),
         )
     )
 
@@ -249,10 +251,15 @@ def _hf_window(architecture: str, fields: _Fields) -> tuple[int | None, tuple[in
     num_layers = fields.count("num_hidden_layers")
     kinds = fields.value("layer_types")
     if kinds is not None:
-        if len(kinds) != num_layers or not set(kinds) <= {"full_attention", "sliding_attention"}:
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != num_layers or not all(kind in known for kind in kinds):
             raise _unsupported("config.json layer_types", kinds, "full_attention or sliding_attention for every layer")
         return window, tuple(layer for layer, kind in enumerate(kinds) if kind == "sliding_attention")
     first = 0 if architecture == "mistral" else fields.value("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
+        raise errors.CorruptModel(
+            str(errors.Problem("config.json max_window_layers", first, "a whole number of at least 0"))
+        )
     return window, tuple(range(first, num_layers))
 
 
@@ -282,11 +289,20 @@ def _checked(spec: ModelSpec) -> ModelSpec:
     return spec
 
 
-def _ids(seen: Any) -> tuple[int, ...]:
-    """One id, a list of ids, or none."""
-    if seen is None:
-        return ()
-    return tuple(seen) if isinstance(seen, list) else (int(seen),)
+def _ids(values: Mapping[str, Any], key: str, prefix: str) -> tuple[int, ...]:
+    """One token id, a list of ids, or none."""
+    seen = values.get(key)
+    found = [] if seen is None else seen if isinstance(seen, list) else [seen]
+    if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in found):
+        expected = "a token id (a whole number of at least 0), or a list of them"
+        raise errors.CorruptModel(str(errors.Problem(f"{prefix}{key}", seen, expected)))
+    return tuple(found)
+
+
+def _id(values: Mapping[str, Any], key: str, prefix: str) -> int | None:
+    """One token id, or none."""
+    found = _ids(values, key, prefix)
+    return found[0] if found else None
 
 
 def _unsupported(key: str, seen: object, expected: str) -> errors.UnsupportedModel:
@@ -314,6 +330,15 @@ class _Fields:
         seen = self._single(key, default)
         if isinstance(seen, bool) or not isinstance(seen, int) or seen < 1:
             raise self._corrupt(key, seen, "a whole number of at least 1")
+        if seen > MAX_COUNT:
+            raise self._corrupt(key, seen, f"at most {MAX_COUNT}")
+        return seen
+
+    def flag(self, key: str) -> bool:
+        """False where the field is absent or null."""
+        seen = self.value(key, False)
+        if not isinstance(seen, bool):
+            raise self._corrupt(key, seen, "true or false")
         return seen
 
     def optional_count(self, key: str) -> int | None:

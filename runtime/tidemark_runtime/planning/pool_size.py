@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tidemark_runtime import errors
@@ -133,7 +134,10 @@ def _remedy(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceil
     needed_bytes = others_bytes + layout.page_bytes
     if needed_bytes <= size.limit_bytes:
         return f"Raise kvCache.memoryUtilization to at least {_ratio_up(needed_bytes / size.limit_bytes)}"
-    return f"Give the service at least {_mib(needed_bytes)}, or choose a smaller model or quantization"
+    if ceiling_bytes != size.limit_bytes:  # only a share of what is given may be used
+        needed_bytes = math.ceil(needed_bytes / wishes.memory_utilization)
+    enough = f"{math.ceil(needed_bytes / MIB_BYTES):,} MiB"
+    return f"Give the service at least {enough}, or choose a smaller model or quantization"
 
 
 def _ratio_up(ratio: float) -> str:

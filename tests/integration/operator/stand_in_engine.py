@@ -1,6 +1,6 @@
 """Stands for the command `tidemark` in the tests of `tidemark up`: an engine that is up at once and computes nothing.
 
-    stand_in_engine.py models fetch NAME          0, or 1 for the name `nowhere`
+    stand_in_engine.py models fetch NAME          0, or 1 for the name `nowhere`; `far-away` takes ten minutes
     stand_in_engine.py serve --config FILE        answers the health paths and /status, and everything else with its pid
 
 It starts a child, as the real server starts its engine, that nobody ends in an orderly way: the tests look for it
@@ -24,17 +24,20 @@ from typing import Any
 import yaml
 
 from tidemark_runtime.contract import http as contract
-from tidemark_runtime.contract import settings
+from tidemark_runtime.contract import reasons, settings
 
 
 def main(arguments: list[str]) -> int:
     if arguments[:2] == ["models", "fetch"]:
-        sys.stdout.write(f"fetching {arguments[2]}\n")
+        sys.stdout.write(f"fetching {arguments[2]}, process {os.getpid()}\n")
+        sys.stdout.flush()
+        if arguments[2] == "far-away":
+            time.sleep(600)
         return int(arguments[2] == "nowhere")
     config = yaml.safe_load(Path(arguments[arguments.index("--config") + 1]).read_text())
     name = config["model"]["name"]
     if name == "crashes":
-        sys.stderr.write("ModelNotFound: there is no such model\n")
+        sys.stderr.write(reasons.write(reasons.Reason.MODEL_NOT_FOUND, "there is no such model") + "\n")
         return 1
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     server = Server((config["server"]["host"], config["server"]["port"]), handler(config, child))

@@ -109,3 +109,13 @@ async def test_a_log_is_bounded(tmp_path: Path) -> None:
     assert before.stat().st_size <= 100_000
     assert now.read_text().endswith("line 19999\n")
     assert sorted(os.listdir(tmp_path)) == ["log", "log.1"]
+
+
+async def test_a_command_that_never_stops_writing_can_be_ended(tmp_path: Path) -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    for end, code in ((process.SystemProcess.terminate, 143), (process.SystemProcess.kill, 137)):
+        started = await start(tmp_path, endless, log_bytes=1000)
+        while not (tmp_path / "log").exists() or not (tmp_path / "log").stat().st_size:
+            await asyncio.sleep(0.01)
+        end(started)
+        assert await asyncio.wait_for(started.wait(), 10) == code

@@ -169,6 +169,18 @@ def test_a_model_that_cannot_be_fetched_ends_it(workplace: Any) -> None:
     assert "nowhere" in workplace.output
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGKILL, -9)])
+def test_a_fetch_does_not_outlive_it(
+    workplace: Any, gone: Callable[..., None], number: signal.Signals, code: int
+) -> None:
+    workplace.write(model={"source": {"package": {"name": "far-away"}}})
+    process = workplace.up("--port", "0")
+    workplace.until(lambda _: "process " in workplace.output)
+    process.send_signal(number)
+    assert process.wait(60) == code
+    gone(int(workplace.output.rpartition("process ")[2]))
+
+
 def test_a_crashing_engine_is_told_in_words_and_tried_again(workplace: Any) -> None:
     workplace.write(model={"name": "crashes", "source": {"hostPath": {"path": str(workplace.model)}}})
     workplace.up("--port", "0")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,27 @@ def test_other_exceptions_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(model_store, "verify", broken)
     assert run("verify", NAME).exit_code == 1
+
+
+def test_list_tells_a_cut_off_file_from_a_whole_one(store: Path) -> None:
+    (store / f"{NAME}.gguf").write_bytes(b"x")
+    assert f"{NAME}  damaged" in run("list").stdout
+    (row,) = json.loads(run("list", "-o", "json").stdout)["models"]
+    assert (row["fetched"], row["whole"]) == (True, False)
+
+
+def test_sigterm_lets_a_fetch_clean_up(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def fetch(*_: object, **__: object) -> Path:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return store
+        finally:
+            cleaned.append(True)
+
+    monkeypatch.setattr(model_store, "fetch", fetch)
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("fetch", NAME).exit_code == 143
+    assert cleaned == [True]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -160,6 +160,18 @@ def test_what_a_config_asks_for_and_we_do_not_have_is_refused_by_name(changes: d
         ({"num_key_value_heads": 3, "num_attention_heads": 4}, "4 query heads are not a multiple of 3 KV heads"),
         ({"rope_scaling": "linear"}, "rope_scaling: got 'linear', expected an object"),
         ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor: got None"),
+        ({"num_hidden_layers": 2**70}, "num_hidden_layers: got .*, expected at most"),
+        ({"eos_token_id": "2"}, "eos_token_id: got '2', expected a token id"),
+        ({"eos_token_id": [1, "a"]}, "eos_token_id"),
+        ({"eos_token_id": float("nan")}, "eos_token_id: got nan"),
+        ({"eos_token_id": {}}, "eos_token_id: got {}"),
+        ({"eos_token_id": -1}, "eos_token_id: got -1"),
+        ({"bos_token_id": True}, "bos_token_id: got True"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings: got 'false', expected true or false"),
+        (
+            {"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True, "max_window_layers": "all"},
+            "max_window_layers: got 'all'",
+        ),
     ],
 )
 def test_a_config_that_makes_no_sense_is_corrupt(changes: dict[str, Any], message: str) -> None:

@@ -77,7 +77,7 @@ def test_the_sum_never_exceeds_the_usable_share(utilization: float) -> None:
             {"limit_bytes": 400 * MIB},
             "the model does not fit: weights 300 MiB + workspace 100 MiB + overhead 200 MiB + KV 0.1 MiB (1 pages of "
             "0.1 MiB) = 600 MiB, but 360 MiB usable (400 MiB x memoryUtilization 0.9); 240 MiB too much. "
-            "Give the service at least 600 MiB, or choose a smaller model or quantization",
+            "Give the service at least 667 MiB, or choose a smaller model or quantization",
         ),
         (
             {"num_pages": 8000},
@@ -106,6 +106,7 @@ def test_what_does_not_fit_is_refused_with_the_sum(wish: dict[str, Any], message
 
 def test_following_the_advice_makes_it_fit() -> None:
     assert decide(utilization=0.61).num_pages >= 1
+    assert decide(limit_bytes=667 * MIB).num_pages >= 1
     assert decide(limit_bytes=400 * MIB, utilization=1.0, weights_bytes=99 * MIB).num_pages >= 1
     assert decide(num_pages=6400).num_pages == 6400
     assert decide(memory=400 * MIB).num_pages == 6400

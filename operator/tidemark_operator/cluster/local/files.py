@@ -84,9 +84,14 @@ class ServiceFolder:
                 f"{self.name!r} is already run by `tidemark up`, process {self.holder()}. Change it with "
                 f"`tidemark apply FILE`, look at it with `tidemark status {self.name}`, or stop that process first"
             ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        try:
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
+        except OSError as error:
+            lock.close()
+            raise StateFolderError(
+                f"cannot write to {self.path}: {error.strerror}. Free some space, or set TIDEMARK_STATE"
+            ) from error
         self._lock = lock
         self.socket.unlink(missing_ok=True)
         for old in (self.pods, self.logs):

@@ -29,6 +29,8 @@ NOT_STARTED = 127
 """As a shell says it."""
 _REIN = 0
 _CHUNK = 65_536
+_LAST_CHUNKS = 16
+"""A full pipe's worth and more: what is read once the command has ended, whoever may still hold the other end."""
 
 
 class BoundedLog:
@@ -43,9 +45,9 @@ class BoundedLog:
         """Append. A full disk loses output; the command goes on."""
         with contextlib.suppress(OSError):
             if self._file.tell() + len(data) > self._max_bytes:
-                self._file.close()
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-                self._file = self._path.open("ab", buffering=0)
+                full, self._file = self._file, self._path.open("ab", buffering=0)
+                full.close()
             self._file.write(data)
 
 
@@ -63,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),  # safe: this process has one thread
+            preexec_fn=die_with(os.getpid()),  # safe: this process has one thread
         )
     except OSError as error:
         log.write(f"cannot start {argv[3]}: {error.strerror}\n".encode())
@@ -74,12 +76,12 @@ def main(argv: Sequence[str]) -> int:
     return 128 - code if code < 0 else code
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """For the child, between fork and exec: die when `parent` does."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
+    """For the child, between fork and exec: get signal `number` when `parent` dies."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def arrange() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it died before the line above
             os._exit(NOT_STARTED)
 
@@ -98,6 +100,7 @@ def _watch(child: subprocess.Popen[bytes], log: BoundedLog, wake_read: int) -> i
         while child.poll() is None:
             for key, _ in selector.select():
                 if key.fd == output.fileno():
+                    # Once a round: a command that never stops writing must not keep us from its signals and the rein.
                     if not _pump(output.fileno(), log):
                         selector.unregister(key.fd)
                 elif key.fd == wake_read:
@@ -107,20 +110,20 @@ def _watch(child: subprocess.Popen[bytes], log: BoundedLog, wake_read: int) -> i
                     selector.unregister(_REIN)
                     _kill_group(child.pid)
     _kill_group(child.pid)
-    _pump(output.fileno(), log)
+    for _ in range(_LAST_CHUNKS):
+        if not _pump(output.fileno(), log):
+            break
     return child.returncode
 
 
 def _pump(source: int, log: BoundedLog) -> bool:
-    """Move what is there to the log. False: no more will come."""
-    while True:
-        try:
-            data = os.read(source, _CHUNK)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        log.write(data)
+    """Move at most a chunk of what is there to the log. False: no more will come."""
+    try:
+        data = os.read(source, _CHUNK)
+    except BlockingIOError:
+        return True
+    log.write(data)
+    return bool(data)
 
 
 def _kill_group(group: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -71,6 +72,8 @@ class PodRunner:
         self._state = pod_status.State()
         self._stopping = asyncio.Event()
         self._mount_again = asyncio.Event()
+        self._files_behind = ""
+        """Why the mounted files are older than what they come from; empty when they are not."""
         self._mounted: dict[str, Path] = {}
         self._port = 0
 
@@ -79,13 +82,23 @@ class PodRunner:
         self._stopping.set()
 
     def refresh(self) -> None:
-        """A ConfigMap or Secret has changed: bring the mounted files up to date, as a kubelet does."""
+        """A ConfigMap or Secret has changed: bring the mounted files up to date, as a kubelet does.
+
+        Where that fails, because a Secret is gone or the disk is full, the process goes on with the files it has, and
+        every probe tries again.
+        """
         self._mount_again.set()
-        if self._state.running_since is not None:
-            try:
-                self._write_files()
-            except translate.CannotRun as problem:
+        if self._state.running_since is None:
+            return
+        try:
+            self._write_files()
+        except (translate.CannotRun, OSError) as error:
+            problem = error if isinstance(error, translate.CannotRun) else self._disk_problem(error)
+            if str(problem) != self._files_behind:
                 self._report(self._pod, "Warning", "FailedMount", str(problem))
+            self._files_behind = str(problem)
+        else:
+            self._files_behind = ""
 
     async def run(self) -> None:
         """Until `stop`: start the process, watch it, start it again."""
@@ -99,8 +112,7 @@ class PodRunner:
                 await self._wait_for_parts(error)
                 continue
             except OSError as error:  # full disk, no processes left, a folder that may not be written
-                problem = translate.CannotRun(f"{self._folder}: {error.strerror}", "RunContainerError")
-                await self._wait_for_parts(problem)
+                await self._wait_for_parts(self._disk_problem(error))
                 continue
             if self._stopping.is_set():
                 return
@@ -130,6 +142,11 @@ class PodRunner:
         for path, data in translate.files(self._pod, self._folder, self._lookup).items():
             _replace(path, translate.config_text(path, data, self._mounted, self._port))
 
+    def _disk_problem(self, error: OSError) -> translate.CannotRun:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = ". Free some space there; it is tried again every few seconds" if full else ""
+        return translate.CannotRun(f"{self._folder}: {error.strerror}{remedy}", "RunContainerError")
+
     async def _wait_for_parts(self, problem: translate.CannotRun) -> None:
         if self._state.waiting_message != str(problem):
             self._report(self._pod, "Warning", problem.reason, str(problem))
@@ -144,6 +161,7 @@ class PodRunner:
         """One process from start to end, whoever ends it."""
         clock = self._machine.clock
         since = clock.now()
+        mark = log_mark(self._log)
         child = await self._machine.launcher.start(command.argv, command.env, self._folder, self._log)
         inside = translate.container_port(self._container)
         self._set(self._state.running(since, child.pid, {inside: self._port} if inside is not None else {}))
@@ -158,7 +176,7 @@ class PodRunner:
             await _cancel(unhealthy)  # or a probe in flight would call a pod ready that is ending
             if not exited.done():
                 await self._end(child, exited)
-            return self._ended(since, exited.result())
+            return self._ended(since, mark, exited.result())
         finally:
             await _cancel(stopping, unhealthy)
             if not exited.done():  # this task was cancelled
@@ -188,6 +206,8 @@ class PodRunner:
         ready, alive = probes.Verdict(readiness, now), probes.Verdict(liveness, now)
         alive.observe(True, now)
         while True:
+            if self._files_behind:
+                self.refresh()
             for verdict, check in ((ready, readiness), (alive, liveness)):
                 if check is not None:
                     success = await self._ask(check)
@@ -213,8 +233,8 @@ class PodRunner:
     async def _ask(self, check: probes.Probe) -> bool:
         return await self._machine.prober(f"http://{translate.HOST}:{self._port}{check.path}", check.timeout_seconds)
 
-    def _ended(self, since: datetime.datetime, code: int) -> pod_status.Ended:
-        return pod_status.Ended(code, log_tail(self._log), since, self._machine.clock.now())
+    def _ended(self, since: datetime.datetime, mark: LogMark, code: int) -> pod_status.Ended:
+        return pod_status.Ended(code, log_tail(self._log, mark), since, self._machine.clock.now())
 
     async def _back_off(self, ended: pod_status.Ended, *, reset: bool) -> None:
         restarts = 0 if reset else self._state.restarts
@@ -235,11 +255,27 @@ class PodRunner:
         self._publish(status)
 
 
-def log_tail(log: Path) -> str:
-    """The last lines of a log, at most 2048 bytes, as a kubelet takes them for a termination message."""
+LogMark = tuple[int, int]
+"""A place in a log: the file's inode and how many bytes it had."""
+
+
+def log_mark(log: Path) -> LogMark:
+    """The end of the log now, so that the next run's output can be told from the last run's."""
+    try:
+        stat = log.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_ino, stat.st_size
+
+
+def log_tail(log: Path, mark: LogMark = (0, 0)) -> str:
+    """The last lines of a log after `mark`, at most 2048 bytes, as a kubelet takes them for a termination message."""
+    inode, begin = mark
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+            if os.fstat(file.fileno()).st_ino != inode:  # it has started over since
+                begin = 0
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
             text = file.read()
     except FileNotFoundError:
         return ""

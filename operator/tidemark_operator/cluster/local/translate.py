@@ -130,7 +130,11 @@ def _source(volume: Mapping[str, Any], folder: Path) -> Path:
     if "hostPath" in volume:
         path = Path(volume["hostPath"]["path"])
         if volume["hostPath"].get("type", "") in ("Directory", "File") and not path.exists():
-            raise CannotRun(f"hostPath {path} of volume {volume['name']!r} does not exist on this machine")
+            raise CannotRun(
+                f"hostPath {path} of volume {volume['name']!r} does not exist on this machine. "
+                "Correct the path in the manifest, or put the file there",
+                "FailedMount",
+            )
         return path
     if any(field in volume for field in ("configMap", "secret", "emptyDir")):
         return folder / "volumes" / str(volume["name"])

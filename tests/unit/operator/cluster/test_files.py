@@ -59,5 +59,18 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         files.ServiceFolder(tmp_path / "file", "a").acquire()
 
 
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    folder = files.ServiceFolder(tmp_path, "a")
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(files.StateFolderError, match=r"No space left on device\. Free some space.*TIDEMARK_STATE"):
+            folder.acquire()
+    folder.acquire()  # it is not held by the one that failed
+    folder.release()
+
+
 def test_nothing_runs_where_there_is_no_folder(tmp_path: Path) -> None:
     assert files.running(tmp_path / "none") == []

@@ -156,7 +156,8 @@ async def test_a_crash_is_told_with_code_and_last_line_and_restarted_with_growin
     delays = []
     for _ in range(4):
         await world.clock.advance(0.875)
-        (world.folder / "log").write_text("loading\nModelNotFound: no such model\n")
+        with (world.folder / "log").open("a") as log:
+            log.write("loading\nModelNotFound: no such model\n")
         world.started[-1].end(1)
         await world.clock.settle()
         began, number = world.clock.monotonic(), len(world.started)
@@ -250,6 +251,28 @@ async def test_a_changed_config_map_reaches_the_running_pod(world: World) -> Non
     assert len(world.started) == 1
 
 
+async def test_a_change_that_a_full_disk_keeps_out_comes_when_there_is_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.clock.advance(1)
+    world.objects[("ConfigMap", "c")] = {"data": {"engine.yaml": "model: {name: new}"}}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(pod_runner, "_replace", full)
+        world.runner.refresh()
+        await world.clock.advance(3)
+    told = [message for reason, message in world.events if reason == "FailedMount"]
+    assert len(told) == 1
+    assert "No space left on device. Free some space" in told[0]
+    assert world.ready
+    await world.clock.advance(3)
+    assert "name: new" in (world.folder / "volumes" / "config" / "engine.yaml").read_text()
+    assert len(world.started) == 1
+
+
 async def test_cancelling_kills(tmp_path: Path, clock: Any) -> None:
     world = World(tmp_path / "p", clock)
     world.stubborn = True
@@ -275,3 +298,26 @@ def test_the_tail_of_a_log_is_bounded(tmp_path: Path, text: str) -> None:
     assert len(tail) <= 2048
     assert text.strip().endswith(tail)
     assert pod_runner.log_tail(tmp_path / "none") == ""
+
+
+async def test_what_an_earlier_run_said_is_not_said_of_this_one(world: World) -> None:
+    log = world.folder / "log"
+    log.write_text("loading\ntidemark serve: EngineDied: the first end\n")
+    world.started[0].end(1)
+    await world.clock.advance(3)
+    assert world.container["lastState"]["terminated"]["message"].endswith("the first end")
+    with log.open("a") as file:
+        file.write("loading again\n")
+    world.started[1].end(137)
+    await world.clock.advance(5)
+    assert world.container["lastState"]["terminated"]["message"] == "loading again"
+
+
+def test_a_log_that_started_over_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("a long line of the run before\n")
+    mark = pod_runner.log_mark(log)
+    assert pod_runner.log_tail(log, mark) == ""
+    log.rename(tmp_path / "log.1")
+    log.write_text("new\n")
+    assert pod_runner.log_tail(log, mark) == "new"

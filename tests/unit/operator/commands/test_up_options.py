@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,11 @@ def test_the_document_is_what_was_written(tmp_path: Path) -> None:
     }
     assert (document["kind"], document["metadata"]) == (names.KIND, {"name": "a", "namespace": "default"})
     assert api.parse(document).spec == api.load_file(file)[0].spec
+
+
+def test_a_log_that_cannot_be_written_is_no_news_on_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with up._log_to(tmp_path / "no such folder" / "operator.log"):
+        logging.getLogger("tidemark_operator").warning("reconcile failed")
+    assert capsys.readouterr().err == ""

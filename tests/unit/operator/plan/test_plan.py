@@ -216,7 +216,7 @@ def test_what_the_engine_cannot_do_is_not_written_but_warned_of() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     seqs=st.integers(1, 4096),
-    tokens=st.integers(1, 1_048_576),
+    more_tokens=st.integers(0, 1_048_576 - 4096),
     block=st.integers(1, 256),
     share=st.floats(0.05, 1.0),
     wait=st.floats(0.001, 1e9),
@@ -224,10 +224,10 @@ def test_what_the_engine_cannot_do_is_not_written_but_warned_of() -> None:
     drain=st.integers(0, 800),
 )
 def test_whatever_the_api_accepts_the_engine_accepts(
-    seqs: int, tokens: int, block: int, share: float, wait: float, queued: int, drain: int
+    seqs: int, more_tokens: int, block: int, share: float, wait: float, queued: int, drain: int
 ) -> None:
     document = manifests.small(
-        scheduler={"maxNumSeqs": seqs, "maxNumBatchedTokens": tokens},
+        scheduler={"maxNumSeqs": seqs, "maxNumBatchedTokens": seqs + more_tokens},
         kvCache={"blockSize": block, "memoryUtilization": share},
         overload={"maxQueueSeconds": wait, "maxQueuedRequests": queued},
         rollout={"drainSeconds": drain},
@@ -261,6 +261,12 @@ def test_whatever_the_api_accepts_the_engine_accepts(
         ),
         (
             {"hostPath": {"path": "/srv/a.gguf"}},
+            "/models/a.gguf",
+            {"hostPath": {"path": "/srv/a.gguf", "type": "File"}},
+            "/models/a.gguf",
+        ),
+        (
+            {"hostPath": {"path": "/srv/a.gguf/"}},
             "/models/a.gguf",
             {"hostPath": {"path": "/srv/a.gguf", "type": "File"}},
             "/models/a.gguf",

@@ -121,8 +121,8 @@ def crashed(code: int, message: str = "", reason: str = "Error") -> dict[str, An
 
 
 LOG = "loading\n\nTraceback\ntidemark serve: {}\n"
-NOT_FOUND = LOG.format("model.source: got 'nope', expected a .gguf file, a Hugging Face folder, or a known name")
-TOO_LARGE = LOG.format("the model does not fit: weights 90 MiB + KV 9 MiB = 99 MiB, but 64 MiB usable")
+NOT_FOUND = LOG.format("ModelNotFound: no model 'nope'")
+TOO_LARGE = LOG.format("DoesNotFit: weights 90 MiB + KV 9 MiB = 99 MiB, but 64 MiB usable")
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -150,7 +150,7 @@ NOT_READY: list[tuple[str, list[dict[str, Any]], EngineStatus | None, str, tuple
     (
         "failed, too large",
         [pod()],
-        engine(EngineState.FAILED, "The engine has ended: the model does not fit: 9 GiB"),
+        engine(EngineState.FAILED, "The engine has ended: 9 GiB are too much", reason="DoesNotFit"),
         "DoesNotFit",
         ("9 GiB",),
         True,
@@ -160,7 +160,7 @@ NOT_READY: list[tuple[str, list[dict[str, Any]], EngineStatus | None, str, tuple
         [crashed(1, LOG.format("it broke"))],
         None,
         "CrashLoopBackOff",
-        ("exit code 1, 4 restarts", "It said: tidemark serve: it broke"),
+        ("exit code 1, 4 restarts", "The last line of its log: tidemark serve: it broke"),
         True,
     ),
     ("silent crash loop", [crashed(3)], None, "CrashLoopBackOff", ("exit code 3", "see its log"), True),
@@ -173,22 +173,37 @@ NOT_READY: list[tuple[str, list[dict[str, Any]], EngineStatus | None, str, tuple
         ("killed for memory", "spec.hardware.memory"),
         True,
     ),
-    ("model not found", [crashed(1, NOT_FOUND)], None, "ModelNotFound", ("got 'nope'", "spec.model.source"), True),
+    (
+        "model not found",
+        [crashed(1, NOT_FOUND)],
+        None,
+        "ModelNotFound",
+        ("It said: no model 'nope'", "spec.model.source"),
+        True,
+    ),
     ("does not fit", [crashed(1, TOO_LARGE)], None, "DoesNotFit", ("99 MiB, but 64 MiB usable",), True),
     (
         "corrupt",
-        [crashed(1, LOG.format("a.gguf: the file has 5 bytes, but it is cut off. Fetch the file again"))],
+        [crashed(1, LOG.format("CorruptModel: a.gguf: it ends early"))],
         None,
         "CorruptModel",
-        ("cut off",),
+        ("it ends early",),
         True,
     ),
     (
         "unsupported",
-        [crashed(1, LOG.format("a.gguf: the tensor x has the type IQ1_S, which is not supported."))],
+        [crashed(1, LOG.format("UnsupportedModel: a.gguf: the tensor x has the type IQ1_S") + "closed\n")],
         None,
         "UnsupportedModel",
         ("IQ1_S",),
+        True,
+    ),
+    (
+        "a sentence alone is no reason",
+        [crashed(1, "ValueError: the file is empty, not supported, and does not fit")],
+        None,
+        "CrashLoopBackOff",
+        ("the file is empty",),
         True,
     ),
     ("ended, not yet again", [pod(state=ended(2, "boom"))], None, "EngineExited", ("code 2", "boom"), True),
@@ -406,6 +421,18 @@ def test_warnings_are_passed_on() -> None:
     assert made["warnings"] == warnings
     assert any("spec.watermarks has no effect yet" in warning for warning in made["warnings"])
     assert made["devices"] == "1 × nvidia.com/gpu"
+
+
+def test_an_engine_that_serves_and_complains_is_heard_once() -> None:
+    complaint = engine(message="the key file holds no key.", reason="KeysUnreadable")
+    made = computed(
+        manifests.small(replicas=3),
+        deployment=deployment(3),
+        pods=[pod(name, ready=True) for name in "abc"],
+        engines={"a": complaint, "b": complaint, "c": engine()},
+    )
+    assert condition(made, "Ready")["status"] == "True"
+    assert made["warnings"] == ["KeysUnreadable: the key file holds no key."]
 
 
 def test_what_was_observed_is_left_alone() -> None:
