@@ -41,6 +41,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def failure_kind(self) -> str | None:
+        """Name of the exception class that `failure` is the text of, as `contract.reasons` knows it."""
+        ...
+
+    @property
     def stats(self) -> messages.EngineStats: ...
 
     @property
@@ -93,6 +98,7 @@ class EngineClient:
         self._ready: messages.EngineReady | None = None
         self._progress: messages.LoadProgress | None = None
         self._failure: str | None = None
+        self._failure_kind: str | None = None
         self._stats = messages.EngineStats()
         self._last_progress = time.monotonic()
         self._ending = False
@@ -111,6 +117,10 @@ class EngineClient:
     @property
     def failure(self) -> str | None:
         return self._failure
+
+    @property
+    def failure_kind(self) -> str | None:
+        return self._failure_kind
 
     @property
     def stats(self) -> messages.EngineStats:
@@ -194,14 +204,14 @@ class EngineClient:
                 self._progress = message
             case messages.EngineReady():
                 self._ready = message
-            case messages.EngineFailed(text):
-                self._failure = text
+            case messages.EngineFailed(text, kind):
+                self._failure, self._failure_kind = text, kind
 
     async def _watch(self) -> None:
         code = await self._process.wait()
         await self._take_what_is_left()
         if self._failure is None and (code != 0 or not self._ending):
-            self._failure = _describe_exit(code)
+            self._failure, self._failure_kind = _describe_exit(code), errors.EngineDead.__name__
         message = self._failure or "the engine was stopped"
         for request_id, queue in self._queues.items():
             queue.put_nowait(messages.SequenceOutput(request_id, [], [], messages.FinishReason.FAILED, message=message))

@@ -23,9 +23,14 @@ class Gate:
             await self._app(scope, receive, send)
             return
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and keys.allows(key.strip()):
+        if scheme.lower() == "bearer" and keys.allows(_as_utf8(key.strip())):
             await self._app(scope, receive, send)
             return
         self._shared.metrics.rejected("unauthorized")
         message = "Incorrect API key." if key else "No API key. Send it as `Authorization: Bearer KEY`."
         await responses.refusal(errors.Unauthorized(message))(scope, receive, send)
+
+
+def _as_utf8(value: str) -> str:
+    """Header values arrive as latin-1; the key file, and every client with such a key, speaks UTF-8."""
+    return value.encode("latin-1").decode("utf-8", "surrogateescape")

@@ -42,7 +42,7 @@ class Choice:
         index: int,
         text: text_model.TextModel,
         prompt_ids: tuple[int, ...],
-        stops: tuple[str, ...],
+        stops: stop_strings.Stops,
         hidden_ids: frozenset[int],
     ) -> None:
         self.index = index

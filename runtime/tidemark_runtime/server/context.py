@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.engine import client, messages
 from tidemark_runtime.server import counters, keys
 from tidemark_runtime.text import text_model
@@ -37,6 +38,8 @@ class Context:
     text: text_model.TextModel | None = None
     load_failure: str | None = None
     """Why the server will never be ready; set by the lifecycle before the process ends."""
+    load_failure_kind: str = ""
+    """Name of the exception class of `load_failure`."""
     draining: bool = False
     clock: Callable[[], float] = time.monotonic
     started_at: float = 0.0
@@ -63,6 +66,13 @@ class Context:
     def failure(self) -> str | None:
         """Why the engine is gone; None while all is well."""
         return self.load_failure or (self.engine.failure if self.engine is not None else None)
+
+    @property
+    def failure_reason(self) -> reasons.Reason:
+        """Of `failure`, for programs."""
+        if self.load_failure or self.engine is None:
+            return reasons.of_error(self.load_failure_kind)
+        return reasons.of_error(self.engine.failure_kind or "")
 
     @property
     def ready(self) -> messages.EngineReady | None:

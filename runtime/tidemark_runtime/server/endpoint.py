@@ -81,7 +81,9 @@ class Endpoint:
                 _log.error("stream broke off path=%s", scope["path"], exc_info=error)
             await sender.end_with_error(error)
         finally:
-            self._shared.metrics.request(outcome, self._shared.clock() - arrival)
+            seconds = self._shared.clock() - arrival
+            self._shared.metrics.request(outcome, seconds)
+            _log.debug("request ended path=%s outcome=%s seconds=%.3f", scope["path"], outcome, seconds)
 
     async def _serve(self, sender: _Sender, arrival: float) -> str:
         shared = self._shared

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tidemark_runtime.engine import messages
 from tidemark_runtime.server import choice, context, outcomes, wanted
+from tidemark_runtime.text import stop_strings
 
 Item = tuple[int, messages.SequenceOutput] | Exception
 
@@ -22,8 +23,9 @@ class Generation:
         """`arrival`: when the request came, by `shared.clock`."""
         self.id = uuid.uuid4().hex
         self.asked = asked
+        stops = stop_strings.Stops(asked.stops)
         self.choices = tuple(
-            choice.Choice(index, serving.text, asked.prompts[index // asked.n], asked.stops, asked.hidden_ids)
+            choice.Choice(index, serving.text, asked.prompts[index // asked.n], stops, asked.hidden_ids)
             for index in range(len(asked.params))
         )
         self._shared = shared

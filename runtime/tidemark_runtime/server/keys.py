@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 """A changed file is seen within this time; one `stat` a second costs nothing."""
+
+_COMMENT = re.compile(r"(^|\s)#.*")
+"""Only at the start or after a space: a key with `#` inside stays whole, instead of opening with its first part."""
 
 Stamp = tuple[int, int, int]
 
@@ -76,7 +80,8 @@ def _stamp(path: Path) -> Stamp:
 
 def _read(path: Path) -> tuple[bytes, ...]:
     """SHA-256 of each key. Raises `OSError`, `ValueError` without any key or when it is not text."""
-    lines = (line.split("#", 1)[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    # With utf-8-sig, the mark that Windows editors put first does not become part of the first key.
+    lines = (_COMMENT.sub("", line).strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
     digests = tuple(hashlib.sha256(line.encode()).digest() for line in lines if line)
     if not digests:
         raise ValueError("it holds no key")

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import uvicorn
 
 from tidemark_runtime import errors
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.engine import client, messages
-from tidemark_runtime.server import app, context
+from tidemark_runtime.server import app, context, protocol
 from tidemark_runtime.text import text_model
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Announcer(Protocol):
 
     def draining(self, num_requests: int, seconds: float) -> None: ...
 
-    def failed(self, message: str) -> None: ...
+    def failed(self, reason: reasons.Reason, message: str) -> None: ...
 
 
 class Lifecycle:
@@ -67,7 +68,8 @@ class Lifecycle:
         try:
             await self._load_and_watch(serving)
             if serving.done():
-                return self._fail(f"the HTTP server has ended: {serving.exception() or 'nobody asked it to'}")
+                message = f"the HTTP server has ended: {serving.exception() or 'nobody asked it to'}"
+                return self._fail(reasons.Reason.ENGINE_FAILED, message)
             return await self._end()
         finally:
             loop.remove_signal_handler(signal.SIGTERM)
@@ -113,20 +115,20 @@ class Lifecycle:
             app.attach(self._shared, engine)
             self._shared.text = await asyncio.to_thread(self._load_text)
         except (errors.TidemarkError, OSError) as error:
-            self._shared.load_failure = str(error)
+            self._shared.load_failure, self._shared.load_failure_kind = str(error), type(error).__name__
         except Exception as error:  # noqa: BLE001  the edge: whatever it was, a server that never becomes ready must end
             _log.exception("loading failed")
             self._shared.load_failure = f"{type(error).__name__}: {error}"
 
     async def _end(self) -> int:
         if self._shared.failure is not None:
-            return self._fail(self._shared.failure)
+            return self._fail(self._shared.failure_reason, self._shared.failure)
         self._shared.draining = True
         seconds = self._shared.config.server.drain_seconds
         self._announcer.draining(len(self._shared.generations), seconds)
         finished = await self._drain(seconds)
         if self._shared.failure is not None:
-            return self._fail(self._shared.failure)
+            return self._fail(self._shared.failure_reason, self._shared.failure)
         if not finished:
             _log.warning("drain ended early unfinished_requests=%d", len(self._shared.generations))
             for work in list(self._shared.generations):
@@ -137,7 +139,7 @@ class Lifecycle:
         if self._shared.engine is None:
             return True
         draining = asyncio.ensure_future(self._shared.engine.drain(seconds))
-        hurry = asyncio.create_task(self._stop_now.wait())
+        hurry = asyncio.create_task(self._until_hurried())
         await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
         for task in (draining, hurry):
             if not task.done():
@@ -145,9 +147,15 @@ class Lifecycle:
         await asyncio.gather(draining, hurry, return_exceptions=True)
         return not draining.cancelled() and draining.result()
 
-    def _fail(self, message: str) -> int:
+    async def _until_hurried(self) -> None:
+        """A second Ctrl-C; or the engine stands still, and waiting for its requests only keeps a new one away."""
+        while not self._stop_now.is_set() and not self._shared.stalled:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_now.wait(), WATCH_SECONDS)
+
+    def _fail(self, reason: reasons.Reason, message: str) -> int:
         """Whoever still waits gets an error (the engine's client sees to that); then the process ends."""
-        self._announcer.failed(message)
+        self._announcer.failed(reason, message)
         return EXIT_FAILED
 
 
@@ -162,7 +170,7 @@ class _HttpServer(uvicorn.Server):
 def _http_config(application: Callable[..., Any]) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        http="httptools",
+        http=protocol.Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
+from typing import Any, overload
 
 from starlette import exceptions, requests, types
 from starlette import responses as starlette_responses
@@ -51,7 +51,7 @@ def describe(error: Exception) -> tuple[int, common.ErrorBody, dict[str, str]]:
         detail = common.ErrorDetail("The server failed. Its log says why.", "server_error", None, "internal_error")
         return 500, common.ErrorBody(detail), headers
     message = error.detail if isinstance(error, exceptions.HTTPException) else str(error)
-    return status, common.ErrorBody(common.ErrorDetail(printable(message), kind, param, code)), headers
+    return status, common.ErrorBody(common.ErrorDetail(_short(message, 2000), kind, _short(param, 200), code)), headers
 
 
 class Refusal(starlette_responses.Response):
@@ -86,6 +86,17 @@ async def on_error(request: requests.Request, error: Exception) -> starlette_res
     if isinstance(error, errors.EngineError) and status == 500:
         _log.error("request failed path=%s reason=%s", request.url.path, error)
     return json(body, status, headers)
+
+
+@overload
+def _short(text: str, limit: int) -> str: ...
+@overload
+def _short(text: None, limit: int) -> None: ...
+def _short(text: str | None, limit: int) -> str | None:
+    """Printable, and not longer than `limit`: messages quote names that clients make up, of any length."""
+    if text is None:
+        return None
+    return printable(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
 def printable(text: str) -> str:

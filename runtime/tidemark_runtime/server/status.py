@@ -7,7 +7,7 @@ from importlib import metadata
 from starlette import requests
 from starlette import responses as starlette_responses
 
-from tidemark_runtime.contract import status
+from tidemark_runtime.contract import reasons, status
 from tidemark_runtime.server import context, responses
 
 
@@ -45,6 +45,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
             ready.max_request_tokens if ready else 0,
         ),
         config=status.ConfigStatus(shared.config_hash),
+        reason=_reason(shared, state),
         worker=ready.worker if ready else {},
         kernel_paths=ready.kernel_paths if ready else {},
         load=_load(shared),
@@ -53,6 +54,18 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         uptime_seconds=shared.clock() - shared.started_at,
         last_progress_age_seconds=shared.engine.progress_age_seconds if shared.engine is not None else 0.0,
     )
+
+
+def _reason(shared: context.Context, state: status.EngineState) -> str:
+    match state:
+        case status.EngineState.FAILED:
+            return shared.failure_reason
+        case status.EngineState.STALLED:
+            return reasons.Reason.STALLED
+        case status.EngineState.READY if shared.keys is not None and shared.keys.problem is not None:
+            return reasons.Reason.KEYS_UNREADABLE
+        case _:
+            return ""
 
 
 class Status:

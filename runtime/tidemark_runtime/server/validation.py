@@ -68,6 +68,11 @@ NUMBERS: Mapping[str, Number] = {
 `deadline_seconds`: from arrival; what is not finished by then ends, wherever it is. Left out: no deadline."""
 
 MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1000
+"""Of each. One of a megabyte, times `n`, would take seconds and gigabytes to prepare."""
+MAX_STOP_TOKEN_IDS = 1024
+MAX_BIASED_TOKENS = 1024
+"""Each is looked at for every token generated: with a whole vocabulary of them, one request slows down all others."""
 MAX_SEQUENCES = 128
 """Of one client request: prompts times `n`."""
 
@@ -176,15 +181,15 @@ def flag(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def stops(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """`stop`: one text or up to 16, none of them empty."""
+    """`stop`: one text or up to 16, none of them empty or over the limit."""
     value = body.get("stop")
     if value is None:
         return ()
     texts = [value] if isinstance(value, str) else value
-    expected = f"a text or a list of at most {MAX_STOPS} texts, none of them empty"
+    expected = f"a text or a list of at most {MAX_STOPS} texts, each of 1 to {MAX_STOP_CHARACTERS} characters"
     if not isinstance(texts, list) or len(texts) > MAX_STOPS:
         raise wrong("stop", value, expected)
-    if not all(isinstance(text, str) and text for text in texts):
+    if not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_CHARACTERS for text in texts):
         raise wrong("stop", value, expected)
     return tuple(dict.fromkeys(texts))
 
@@ -200,13 +205,21 @@ def token_ids(value: Any, label: str, vocab_size: int) -> list[int]:
     return value
 
 
+def stop_token_ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
+    """`stop_token_ids`: up to `MAX_STOP_TOKEN_IDS` ids, each in the vocabulary."""
+    value = body.get("stop_token_ids")
+    if isinstance(value, list) and len(value) > MAX_STOP_TOKEN_IDS:
+        raise wrong("stop_token_ids", value, f"at most {MAX_STOP_TOKEN_IDS} token ids")
+    return [] if value is None else token_ids(value, "stop_token_ids", vocab_size)
+
+
 def logit_bias(body: Mapping[str, Any], vocab_size: int) -> tuple[tuple[int, float], ...]:
     """`logit_bias`: token ids (as JSON keys, so texts) to numbers from -100 to 100."""
     value = body.get("logit_bias")
     if value is None:
         return ()
-    if not isinstance(value, dict):
-        raise wrong("logit_bias", value, "an object of token ids and numbers")
+    if not isinstance(value, dict) or len(value) > MAX_BIASED_TOKENS:
+        raise wrong("logit_bias", value, f"an object of at most {MAX_BIASED_TOKENS} token ids and numbers")
     pairs = {}
     for key, bias in value.items():
         if not (key.isascii() and key.isdigit() and len(key) <= 19 and int(key) < vocab_size):
@@ -238,7 +251,7 @@ def wrong(label: str, seen: Any, expected: str) -> errors.InvalidRequest:
 
 
 def _unknown(name: str, supported: frozenset[str]) -> errors.InvalidRequest:
-    near = difflib.get_close_matches(name, supported, n=1)
-    hint = f"Did you mean {near[0]}?" if near else "Leave it out."
     shown = name if len(name) <= 80 else name[:77] + "..."
+    near = difflib.get_close_matches(shown, supported, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Leave it out."
     return errors.InvalidRequest(f"{shown} is not a field of this endpoint. {hint}", param=shown)

@@ -59,7 +59,7 @@ def build(
         raise errors.InvalidRequest(message, param="n")
     stream = validation.flag(body, "stream")
     wants_usage = validation.include_usage(body, stream)
-    stop_ids = frozenset(_stop_token_ids(body, serving.text.vocab_size))
+    stop_ids = frozenset(validation.stop_token_ids(body, serving.text.vocab_size))
     end_ids = frozenset() if validation.flag(body, "ignore_eos") else frozenset(serving.text.end_ids)
     seed = _seed(body)
     template = _template(body, serving.text.vocab_size, tuple(sorted(stop_ids | end_ids)), num_logprobs)
@@ -121,11 +121,6 @@ def _template(
         "stop_token_ids": stop_token_ids,
         "ignore_stop_tokens": not stop_token_ids,
     }
-
-
-def _stop_token_ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
-    value = body.get("stop_token_ids")
-    return [] if value is None else validation.token_ids(value, "stop_token_ids", vocab_size)
 
 
 def _seed(body: Mapping[str, Any]) -> int:

@@ -14,18 +14,27 @@ from collections.abc import Sequence
 from tidemark_runtime import errors
 
 
-class StopMatcher:
-    """One stream of text, looked through for `stops`.
+class Stops:
+    """Stop strings, prepared once a request and shared by its choices: `n` of them cost no more than one.
 
     Raises InvalidRequest for an empty stop string.
     """
 
-    def __init__(self, stops: Sequence[str], include_stop: bool = False) -> None:
+    def __init__(self, stops: Sequence[str]) -> None:
         if any(not stop for stop in stops):
             raise errors.InvalidRequest("stop: got an empty string, expected strings of one character or more")
         # Longest first: of those that are complete with the same character, the longest is met first.
         ordered = sorted(dict.fromkeys(stops), key=len, reverse=True)
-        self._automata = [_Automaton(stop) for stop in ordered]
+        self.tables = tuple((stop, _fallbacks(stop)) for stop in ordered)
+        """Each stop with the automaton's fallbacks; not changed by matching."""
+
+
+class StopMatcher:
+    """One stream of text, looked through for `stops`. Raises what `Stops` raises."""
+
+    def __init__(self, stops: Stops | Sequence[str], include_stop: bool = False) -> None:
+        prepared = stops if isinstance(stops, Stops) else Stops(stops)
+        self._automata = [_Automaton(stop, fallback) for stop, fallback in prepared.tables]
         self._include_stop = include_stop
         self._withheld = ""
         self._matched: str | None = None
@@ -79,11 +88,11 @@ class _Automaton:
 
     __slots__ = ("_fallback", "length", "stop")
 
-    def __init__(self, stop: str) -> None:
+    def __init__(self, stop: str, fallback: Sequence[int]) -> None:
         self.stop = stop
         self.length = 0
         """Length of the longest prefix of `stop` that the text seen so far ends with."""
-        self._fallback = _fallbacks(stop)
+        self._fallback = fallback
 
     def step(self, character: str) -> bool:
         """Take one character; True when it completes the stop, after which there is no next step."""

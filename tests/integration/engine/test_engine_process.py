@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.core import sampling
 from tidemark_runtime.engine import client, messages
 from tidemark_runtime.model import sources
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Finish = messages.FinishReason
 
@@ -52,11 +55,24 @@ def request(name: str, max_tokens: int, prompt: int = 10) -> messages.EngineRequ
     )
 
 
-@pytest.fixture
-async def engine(smollm2_path: Path) -> AsyncIterator[client.EngineClient]:
-    made = await client.start(settings(smollm2_path), sources.resolve(str(smollm2_path), Path()))
+async def started(path: Path) -> AsyncIterator[client.EngineClient]:
+    made = await client.start(settings(path), sources.resolve(str(path), Path()))
     yield made
     await made.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(smollm2_path: Path) -> AsyncIterator[client.EngineClient]:
+    """Shared by the tests that leave it healthy: a start takes seconds."""
+    async for made in started(smollm2_path):
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_engine(smollm2_path: Path) -> AsyncIterator[client.EngineClient]:
+    """For a test that ends it."""
+    async for made in started(smollm2_path):
+        yield made
 
 
 async def test_requests_end_once_and_the_pages_come_back(engine: client.EngineClient) -> None:
@@ -93,32 +109,32 @@ async def test_refusals_come_back_as_the_only_output(engine: client.EngineClient
         assert "610 tokens" in output.message
 
 
-async def test_draining_lets_the_running_end_and_refuses_the_new(engine: client.EngineClient) -> None:
-    await ready(engine)
-    running = engine.submit([request("a", 60)])["a"]
+async def test_draining_lets_the_running_end_and_refuses_the_new(own_engine: client.EngineClient) -> None:
+    await ready(own_engine)
+    running = own_engine.submit([request("a", 60)])["a"]
     await running.get()
-    drain = asyncio.create_task(engine.drain(30))
+    drain = asyncio.create_task(own_engine.drain(30))
     await asyncio.sleep(0)
-    refused = engine.submit([request("late", 5)])["late"]
+    refused = own_engine.submit([request("late", 5)])["late"]
     assert (await whole(refused))[1].reject is messages.RejectReason.DRAINING
     assert (await whole(running))[1].finish is Finish.LENGTH
     assert await drain
-    assert engine.failure is None
+    assert own_engine.failure is None
 
 
-async def test_b035_a_killed_engine_is_noticed_at_once_and_everybody_is_told(engine: client.EngineClient) -> None:
-    await ready(engine)
-    queue = engine.submit([request("a", 400)])["a"]
+async def test_b035_a_killed_engine_is_noticed_at_once_and_everybody_is_told(own_engine: client.EngineClient) -> None:
+    await ready(own_engine)
+    queue = own_engine.submit([request("a", 400)])["a"]
     await queue.get()
-    os.kill(engine.pid, signal.SIGKILL)
+    os.kill(own_engine.pid, signal.SIGKILL)
     async with asyncio.timeout(5):
         _, output = await whole(queue)
-        await engine.ended.wait()
+        await own_engine.ended.wait()
     assert output.finish is Finish.FAILED
-    assert engine.failure is not None
-    assert "SIGKILL" in engine.failure
+    assert own_engine.failure is not None
+    assert "SIGKILL" in own_engine.failure
     with pytest.raises(errors.EngineDead, match="SIGKILL"):
-        engine.submit([request("b", 5)])
+        own_engine.submit([request("b", 5)])
 
 
 async def test_b035_a_stuck_step_shows_as_age_and_an_idle_engine_does_not(engine: client.EngineClient) -> None:

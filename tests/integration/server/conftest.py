@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from tidemark_runtime import config
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.server import app as server_app
 from tidemark_runtime.server import lifecycle, listening
 
@@ -87,4 +88,4 @@ class _Quiet:
 
     def draining(self, num_requests: int, seconds: float) -> None: ...
 
-    def failed(self, message: str) -> None: ...
+    def failed(self, reason: reasons.Reason, message: str) -> None: ...

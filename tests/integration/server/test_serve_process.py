@@ -64,4 +64,4 @@ def test_b035_a_killed_engine_ends_the_server_by_itself(server):
     assert server.process.wait(30) == 1
     assert '"error":' in reader.text()
     assert "[DONE]" not in reader.text()
-    assert "tidemark serve: the engine process was killed" in server.log
+    assert "tidemark serve: EngineDied: the engine process was killed" in server.log

@@ -61,6 +61,7 @@ class FakeEngine:
         self.ready: messages.EngineReady | None = ready()
         self.progress: messages.LoadProgress | None = None
         self.failure: str | None = None
+        self.failure_kind: str | None = None
         self.stats = messages.EngineStats()
         self.progress_age_seconds = 0.0
         self.script = script or (lambda request: list(b"Hello, world!"))
@@ -112,7 +113,7 @@ class FakeEngine:
 
     def die(self, message: str) -> None:
         """As a crash: nothing more comes but the failure."""
-        self.failure = message
+        self.failure, self.failure_kind = message, errors.EngineDead.__name__
         self.end_early = (0, messages.FinishReason.FAILED, message)
         self.resume.set()
 

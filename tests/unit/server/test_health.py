@@ -45,9 +45,10 @@ async def test_draining_is_alive_but_not_ready(probe, shared, http):
     assert response.headers["retry-after"]
 
 
-async def test_b035_a_dead_engine_is_not_alive_at_once(probe, engine):
-    engine.failure = "exit code 1"
+async def test_b035_a_dead_engine_is_not_alive_at_once(probe, engine, http):
+    engine.failure, engine.failure_kind = "exit code 1", "EngineDead"
     assert await probe() == (503, 503, "failed")
+    assert (await http.get(paths.STATUS_PATH)).json()["reason"] == "EngineDied"
 
 
 async def test_b035_no_progress_with_work(probe, engine):

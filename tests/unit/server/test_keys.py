@@ -107,3 +107,24 @@ def test_the_file_is_looked_at_once_a_second_at_most(key_file, clock, monkeypatc
     for _ in range(10):
         file.allows("x")
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize("key", ["alpha#1", "#alpha", "Schl\u00fcssel-\u9470"])
+async def test_only_the_whole_key_opens(http, key_file, clock, key):
+    """A `#` inside a key begins no comment: its first part alone would open the API then."""
+    key_file.write_text(f"x{key}  # Ann\n", encoding="utf-8")
+    clock.now += 1
+    headers = {"authorization": f"Bearer x{key}".encode()}
+    assert (await http.get(paths.MODELS_PATH, headers=headers)).status_code == 200
+    assert [await status(http, part) for part in ("x", "xalpha", "xSchl")] == [401] * 3
+
+
+async def test_a_byte_order_mark_is_no_part_of_the_first_key(http, key_file, clock):
+    key_file.write_text("alpha-key\n", encoding="utf-8-sig")
+    clock.now += 1
+    assert await status(http, "alpha-key") == 200
+
+
+async def test_a_key_that_is_no_text_is_a_wrong_key(http):
+    response = await http.get(paths.MODELS_PATH, headers={b"authorization": b"Bearer \xff\xfe"})
+    assert response.status_code == 401

@@ -10,6 +10,7 @@ import socket
 import pytest
 
 from tidemark_runtime import config, errors
+from tidemark_runtime.contract import reasons
 from tidemark_runtime.engine import messages
 from tidemark_runtime.server import app as server_app
 from tidemark_runtime.server import lifecycle, listening
@@ -30,8 +31,8 @@ class Notes:
     def draining(self, num_requests: int, seconds: float) -> None:
         self.said.append(f"draining {num_requests}")
 
-    def failed(self, message: str) -> None:
-        self.said.append(f"failed {message}")
+    def failed(self, reason: reasons.Reason, message: str) -> None:
+        self.said.append(f"failed {reason}: {message}")
 
 
 @pytest.fixture
@@ -111,6 +112,24 @@ async def test_what_is_not_done_in_time_gets_an_error(run, engine, listener):
     assert await task == 0
 
 
+async def test_an_engine_that_stands_still_is_not_waited_for(run, engine, listener):
+    life, _, _, task = await run()
+    engine.pause_after = 2
+    running = asyncio.create_task(ask(listener, "/v1/completions", {"prompt": "Hi"}))
+    while not engine.num_running:
+        await asyncio.sleep(0)
+    engine.progress_age_seconds = 61.0
+
+    async def drain(timeout_seconds: float) -> bool:
+        await asyncio.sleep(600)
+        return True
+
+    engine.drain = drain
+    life.stop()
+    assert b"shutting down" in await running
+    assert await task == 0
+
+
 async def test_the_second_interrupt_ends_now(run, engine, listener):
     life, _, _, task = await run()
     engine.pause_after = 0
@@ -134,7 +153,7 @@ async def test_b035_the_process_ends_when_the_engine_does_and_clients_hear_of_it
     engine.die("the engine process was killed")
     assert await task == 1
     assert b"the engine process was killed" in await running
-    assert notes.said == ["ready", "failed the engine process was killed"]
+    assert notes.said == ["ready", "failed EngineDied: the engine process was killed"]
     assert engine.closed
 
 
@@ -161,14 +180,17 @@ async def test_stopping_while_loading_ends_with_zero(run, engine):
     assert engine.closed
 
 
-@pytest.mark.parametrize("error", [errors.CorruptModel("the file ends early"), ZeroDivisionError("oops")])
-async def test_a_tokenizer_that_cannot_be_loaded_ends_the_server(run, engine, error):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(errors.CorruptModel("the file ends early"), "CorruptModel"), (ZeroDivisionError("oops"), "EngineFailed")],
+)
+async def test_a_tokenizer_that_cannot_be_loaded_ends_the_server(run, engine, error, reason):
     def load_text():
         raise error
 
     _, _, notes, task = await run(load_text)
     assert await task == 1
-    assert notes.said[-1].startswith("failed")
+    assert notes.said[-1].startswith(f"failed {reason}: ")
     assert str(error) in notes.said[-1]
     assert engine.closed
 

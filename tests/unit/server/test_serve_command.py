@@ -66,7 +66,7 @@ def test_all_problems_of_file_and_flags_together(invoke, config_file):
     result = invoke("m.gguf", "--config", str(path), "--dtype", "float8", "--max-num-seqs", "0")
     assert result.exit_code == 2
     lines = result.output.splitlines()
-    assert lines[0] == "tidemark serve: 4 problems"
+    assert lines[0] == "tidemark serve: ConfigInvalid: 4 problems"
     assert any(line.startswith("  --dtype: got 'float8', expected one of auto") for line in lines)
     assert any(line.startswith("  --max-num-seqs: got '0'") for line in lines)
     assert any("scheduler.maxNumSeq:" in line and "Did you mean scheduler.maxNumSeqs?" in line for line in lines)
@@ -76,7 +76,7 @@ def test_all_problems_of_file_and_flags_together(invoke, config_file):
 def test_no_model_at_all(invoke):
     result = invoke("--max-num-seqs", "4")
     assert result.exit_code == 2
-    assert result.output.splitlines()[0] == "tidemark serve: 1 problem"
+    assert result.output.startswith("tidemark serve: ConfigInvalid: MODEL: got ")
     assert "tidemark serve MODEL" in result.output
 
 

@@ -261,3 +261,37 @@ async def test_unknown_paths_and_methods_have_the_same_error_shape(http):
     for response, status in [(await http.get("/v1/nothing"), 404), (await http.get("/v1/completions"), 405)]:
         assert response.status_code == status
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+TOO_MUCH = {
+    "stop": json.dumps(["x" * 1001]),
+    "stop_token_ids": json.dumps([7] * 1025),
+    "logit_bias": json.dumps({str(token_id): 1 for token_id in range(1025)}),
+}
+
+
+@pytest.mark.parametrize("field", TOO_MUCH)
+async def test_what_would_slow_down_everybody_is_bounded(post, field):
+    error = assert_refused(await post(field, TOO_MUCH[field]), field)
+    assert "at most 1024" in error["message"] or "1 to 1000 characters" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["y" * 100_000, "stream_options", "messages"],
+    ids=["a long name", "a long name in stream_options", "a long name in a message"],
+)
+async def test_a_long_name_is_not_sent_back_whole(http, field):
+    long = "y" * 100_000
+    bodies = {"stream_options": {"stream": True, "stream_options": {long: True}}, "messages": {"messages": [{long: 1}]}}
+    for path, body in PATHS.items():
+        response = await http.post(path, json=body | bodies.get(field, {long: 1}))
+        assert response.status_code == 400
+        assert len(response.content) < 4000
+
+
+async def test_a_long_name_with_a_value_that_is_no_json_is_not_sent_back_whole(http):
+    response = await http.post("/v1/completions", content=b'{"' + b"k" * 100_000 + b'": NaN}')
+    assert response.status_code == 400
+    assert len(response.content) < 4000
+    assert json.loads(response.content)["error"]["param"].startswith("kkk")
