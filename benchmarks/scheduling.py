@@ -88,8 +88,8 @@ def main() -> None:
         print(json.dumps({"machine": machine.describe(), "rows": rows}))
         return
     print(
-        "# What the engine itself costs in a step\n\nCommand: `python benchmarks/scheduling.py`. The worker is free, so "
-        "all of this is ours. Correctness of the same code: tests/unit/engine.\n\n"
+        "# What the engine itself costs in a step\n\nCommand: `python benchmarks/scheduling.py`. The worker is free, "
+        "so all of this is ours. Correctness of the same code: tests/unit/engine.\n\n"
         f"Machine: {machine.describe()}\n\n"
         "| running | waiting | schedule ms | update ms | together ms |\n|---|---|---|---|---|"
     )
