@@ -67,8 +67,8 @@ class ModelConfig:
     dtype: str = _setting(AUTO, RESTART, "dtype", choices=(AUTO, "float32", "bfloat16", "float16"))
     """Of activations and of unquantized weights. auto: bfloat16 where the processor is fast at it, else float32."""
     quantization: str = _setting(AUTO, RESTART, "quantization", choices=(AUTO, "none", "int8"))
-    """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: 8-bit weights and activations, faster on
-    long prompts and measurably less exact: read benchmarks/results/cpu.md before choosing it."""
+    """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: 8-bit weights and activations, faster
+    on long prompts and measurably less exact: read benchmarks/results/cpu.md before choosing it."""
     max_context_tokens: int | None = _setting(None, RESTART, "max-context-tokens", minimum=1)
     """Most tokens, prompt and output together, of one request. Default: the model's own limit."""
 
