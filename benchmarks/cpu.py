@@ -4,21 +4,23 @@
 
 Each engine runs in a process of its own (and each peer in an environment of its own, made by `make bench-peers`), with
 the same weights, prompts and counts (`workload.py`). Beside every speed stands how many of the greedy tokens equal
-those of transformers in float32, up to the first that differs.
+those of transformers in float32, up to the first that differs. The last line is what this machine can do at most in
+float32, measured in the same run (`limits.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import limits
 import machine
 import workload
 
@@ -26,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 COLUMNS = ("decode_1", "decode_16", "decode_32", "prefill")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Contestant:
     label: str
     script: str
@@ -110,7 +112,7 @@ def agreement(found: list[list[int]], wanted: list[list[int]]) -> float:
     return equal / sum(map(len, wanted))
 
 
-def table(reports: dict[str, dict[str, Any] | str]) -> str:
+def table(reports: dict[str, dict[str, Any] | str], most: limits.Limits) -> str:
     yardstick = reports.get("transformers-float32")
     wanted = yardstick["check"] if isinstance(yardstick, dict) else None
     lines = [
@@ -124,6 +126,8 @@ def table(reports: dict[str, dict[str, Any] | str]) -> str:
         rates = [f"{report['rates'][name]:,.0f}" if name in report["rates"] else "–" for name in COLUMNS]
         equal = f"{agreement(report['check'], wanted):.1%}" if wanted and report["check"] else "–"
         lines.append(f"| {report['name']} {report['version']} | {' | '.join(rates)} | {equal} | {report['notes']} |")
+    rates = [f"{most.rates[name]:,.0f}" for name in COLUMNS]
+    lines.append(f"| **at most, in float32** | {' | '.join(rates)} | – | {most.notes} |")
     return "\n".join(lines)
 
 
@@ -152,20 +156,25 @@ def main() -> None:
         if not arguments.only or contestant.label in arguments.only:
             print(f"running {contestant.label} ...", file=sys.stderr, flush=True)
             reports[contestant.label] = run(contestant, arguments.peers, threads)
-    text_table = table(reports)
+    most = limits.measure(str(gguf), threads)
+    text_table = table(reports, most)
     header = (
         f"# CPU: decode and prefill beside the peers\n\nMachine: {machine.describe()}, torch {torch.__version__}. "
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}.\nModel: SmolLM2-135M-Instruct, Q4_1 GGUF; peers that read no "
         "GGUF have the same weights expanded to float32.\nShapes: decode from "
         f"{workload.DECODE_PROMPT_TOKENS} prompt tokens, {workload.DECODE_TOKENS} new tokens a sequence, greedy; best "
-        f"of {workload.REPEATS}.\nCommand: `make bench-peers bench`.\n\n"
+        f"of {workload.REPEATS}.\nThe last line: multiply-adds a second on all threads by what a prompt costs; for "
+        "decoding, bytes read a second by the file's weights, read once a step.\n"
+        "Command: `make bench-peers bench`.\n\n"
     )
     print(header + text_table)
     if arguments.write:
         results = HERE / "results"
         results.mkdir(exist_ok=True)
         (results / "cpu.md").write_text(header + text_table + "\n", encoding="utf-8")
-        (results / "cpu.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+        (results / "cpu.json").write_text(
+            json.dumps({**reports, "limits": dataclasses.asdict(most)}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

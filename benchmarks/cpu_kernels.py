@@ -3,8 +3,9 @@
     python benchmarks/cpu_kernels.py [--quick]
 
 Prints milliseconds for all matrix products of one step of SmolLM2-135M (30 layers, 4-bit groups of 32 with minima; the
-head 8 bits) beside torch's float32 `F.linear` and oneDNN's 8-bit product, then attention of 16 sequences. Each figure
-is the least of several rounds, the forms taking turns within a round, so that a neighbour's load falls on all of them.
+head 8 bits) with float32 and with 8-bit activations, beside torch's float32 `F.linear`, then attention of 16
+sequences. Each figure is the least of several rounds, the forms taking turns within a round, so that a neighbour's load
+falls on all of them.
 """
 
 from __future__ import annotations
@@ -56,40 +57,15 @@ def over_model(layers: list[list[Weight]], head: Weight, apply: Callable[[torch.
     return step
 
 
-def onednn_int8(shape: tuple[int, int]) -> tuple[torch.Tensor, ...]:
-    weight = torch.randint(-127, 127, (shape[1], shape[0]), dtype=torch.int8)
-    scales, zeros = torch.full((shape[0],), 0.01), torch.zeros(shape[0], dtype=torch.int64)
-    return torch.ops.onednn.qlinear_prepack(weight, None), scales, zeros
-
-
-def apply_onednn(x: torch.Tensor, weight: tuple[torch.Tensor, ...]) -> object:
-    """8-bit weights and activations; the activations are quantized here, as a server would have to."""
-    scale = float(x.abs().amax()) / 127
-    quants = (x * (1 / scale) + 128).round_().clamp_(0, 255).to(torch.uint8)
-    return torch.ops.onednn.qlinear_pointwise(quants, scale, 128, *weight, None, 1.0, 0, torch.float32, "none", [], "")
-
-
 def forms() -> Iterator[tuple[str, Form]]:
     shapes = list(SHAPES.values())
-    yield (
-        "grouped",
-        over_model(
-            [[packed(shape, 4) for shape in shapes] for _ in range(NUM_LAYERS)],
-            packed(HEAD, 8),
-            lambda x, w: ops.grouped_linear(x, w),
-        ),
-    )
+    grouped_model = [[packed(shape, 4) for shape in shapes] for _ in range(NUM_LAYERS)], packed(HEAD, 8)
+    yield "grouped", over_model(*grouped_model, lambda x, w: ops.grouped_linear(x, w))
+    yield "8-bit x", over_model(*grouped_model, lambda x, w: ops.grouped_linear_int8(x, w))
     dense = [[torch.randn(shape) for shape in shapes] for _ in range(NUM_LAYERS)], torch.randn(HEAD)
     yield "torch f32", over_model(*dense, lambda x, w: torch.nn.functional.linear(x, w))
     panels = [[grouped.PackedDense.pack(w) for w in layer] for layer in dense[0]], grouped.PackedDense.pack(dense[1])
     yield "panels f32", over_model(*panels, lambda x, w: ops.dense_linear_f32(x, w))
-    try:
-        quantized = [[onednn_int8(shape) for shape in shapes] for _ in range(NUM_LAYERS)], onednn_int8(HEAD)
-        apply_onednn(torch.randn(1, 576), quantized[0][0][0])
-    except (RuntimeError, AttributeError) as cause:
-        print(f"onednn int8 is left out: {str(cause).splitlines()[0]}")
-    else:
-        yield "onednn int8", over_model(*quantized, apply_onednn)
 
 
 def least(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ from tidemark_kernels.cpu import build, library
 OPS = (
     "dense_linear_f32",
     "grouped_linear",
+    "grouped_linear_int8",
     "grouped_rows",
     "paged_attention",
     "rms_norm",

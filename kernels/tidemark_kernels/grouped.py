@@ -1,6 +1,6 @@
 """Weights in panels: 4 or 8 bits in groups (`GroupedWeight`), or float32 (`PackedDense`).
 
-A panel holds `panel_width` outputs side by side; `cpu/linear.c` tells the layout. Both are packed once, while loading,
+A panel holds `panel_width` outputs side by side; `cpu/panels.h` tells the layout. Both are packed once, while loading,
 and read by `ops.grouped_linear` and `ops.dense_linear_f32`.
 """
 
@@ -72,6 +72,16 @@ class GroupedWeight:
     @property
     def num_bytes(self) -> int:
         return self.data.numel()
+
+    @cached_property
+    def part_size(self) -> int:
+        """Inputs that share a scale where activations are rounded to 8 bits; as `step_of` in `cpu/linear_int8.c`."""
+        return 32 if self.group_size % 32 == 0 else 16
+
+    @cached_property
+    def int8_room_floats(self) -> int:
+        """Float32's a token that `tm_linear_int8` needs beside its result: codes of one byte, and two floats a part."""
+        return self.num_inputs // 4 + 2 * (self.num_inputs // self.part_size)
 
     @cached_property
     def _structure(self) -> library.Weight:

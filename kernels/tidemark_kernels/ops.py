@@ -56,10 +56,7 @@ def _linear(
     out: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    num_tokens, wanted = x.shape[0], out_dtype or x.dtype
-    checks.tensor("x", x, checks.FLOATS, (num_tokens, weight.num_inputs))
-    if out is not None:
-        checks.tensor("out", out, (wanted,), (num_tokens, weight.num_outputs))
+    num_tokens, wanted = _check_linear(x, weight, out, out_dtype)
     chosen = dispatch.current().library
     if chosen is None or chosen.panel_width != weight.panel_width:
         if isinstance(weight, grouped.GroupedWeight):
@@ -69,11 +66,47 @@ def _linear(
     else:
         wide = x if x.dtype == torch.float32 else x.float()
         reuse = out is not None and out.dtype == torch.float32
-        result = out if reuse and out is not None else torch.empty(num_tokens, weight.num_outputs)
+        result = out if reuse and out is not None else wide.new_empty(num_tokens, weight.num_outputs)
         chosen.linear(weight.handle, wide.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads())
     if out is None:
         return result if result.dtype == wanted else result.to(wanted)
     return out if result is out else out.copy_(result)
+
+
+def grouped_linear_int8(
+    x: torch.Tensor, weight: grouped.GroupedWeight, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """As `grouped_linear`, with x rounded to 8 bits: parts of `weight.part_size` inputs have a scale of their own.
+
+    The weights stay exactly as they are stored; sums within a part are whole numbers, those over parts float32.
+    A row with an infinity or a NaN becomes NaN.
+    """
+    num_tokens, wanted = _check_linear(x, weight, None, out_dtype)
+    chosen = dispatch.current().library
+    if chosen is None or chosen.panel_width != weight.panel_width:
+        result = reference.grouped_linear_int8(x, weight)
+    else:
+        wide = x if x.dtype == torch.float32 else x.float()
+        result = wide.new_empty(num_tokens, weight.num_outputs)
+        room = wide.new_empty(num_tokens * weight.int8_room_floats)
+        chosen.linear_int8(
+            weight.handle, wide.data_ptr(), room.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads()
+        )
+    return result if result.dtype == wanted else result.to(wanted)
+
+
+def _check_linear(
+    x: torch.Tensor,
+    weight: grouped.GroupedWeight | grouped.PackedDense,
+    out: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> tuple[int, torch.dtype]:
+    """Tokens, and the dtype of the result."""
+    num_tokens, wanted = x.shape[0], out_dtype or x.dtype
+    checks.tensor("x", x, checks.FLOATS, (num_tokens, weight.num_inputs))
+    if out is not None:
+        checks.tensor("out", out, (wanted,), (num_tokens, weight.num_outputs))
+    return num_tokens, wanted
 
 
 def grouped_rows(weight: grouped.GroupedWeight, ids: torch.Tensor) -> torch.Tensor:
@@ -101,7 +134,7 @@ def rms_norm(
     if residual is not None:
         checks.tensor("residual", residual, (x.dtype,), (num_tokens, width))
     if out is None:
-        out = torch.empty_like(x)
+        out = x.new_empty(num_tokens, width)
     else:
         checks.tensor("out", out, (x.dtype,), (num_tokens, width))
     chosen = dispatch.current().library
@@ -185,7 +218,7 @@ def rope_and_write(
         checks.tensor("out", out, (qkv.dtype,), (num_tokens, num_heads, head_dim))
     chosen = dispatch.current().library
     if chosen is None:
-        _check_places(token_page, token_row, len(slab), num_rows)
+        checks.places(token_page, token_row, len(slab), num_rows)
         shape = (num_heads, num_kv_heads, head_dim, rotary_dim)
         return out.copy_(
             reference.rope_and_write(qkv, cos, sin, *shape, q_norm, k_norm, eps, slab, segments, token_page, token_row)
@@ -207,7 +240,7 @@ def rope_and_write(
         torch.get_num_threads(),
     )
     if wrong:
-        _check_places(token_page, token_row, len(slab), num_rows)
+        checks.places(token_page, token_row, len(slab), num_rows)
     return out
 
 
@@ -241,15 +274,14 @@ def paged_attention(
     checks.tensor("query_start", query_start, _INT32, (num_chunks + 1,))
     checks.tensor("page_table", page_table, _INT32, (num_chunks, -1))
     window, softcap = window or None, softcap or None
-    if (window is not None and window < 0) or (softcap is not None and not softcap > 0):
-        raise ValueError(f"window is {window} and softcap {softcap}, expected more than 0, or None")
+    checks.limits(window, softcap)
     if out is None:
         out = torch.empty_like(q)
     else:
         checks.tensor("out", out, (q.dtype,), (num_tokens, num_heads, head_dim))
     chosen = dispatch.current().library
     if chosen is None:
-        _check_chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
+        checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
         return out.copy_(
             reference.paged_attention(
                 q, slab, segments, page_table, query_start, context_lens, block_size, scale, window, softcap
@@ -277,13 +309,13 @@ def paged_attention(
         ctypes.addressof(c_attention), ctypes.addressof(c_slab), segments.handle, torch.get_num_threads()
     )
     if wrong < 0:
-        _check_chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
+        checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
     if wrong > 0:
         raise MemoryError(f"no memory for the parts of an attention over {num_tokens} tokens")
     return out
 
 
-# --------------------------------------------------------------------------------------------- checks of contents
+# ------------------------------------------------------------------------------------------------ longer checks
 
 
 def _check_rope(
@@ -297,51 +329,11 @@ def _check_rope(
 ) -> None:
     num_heads, num_kv_heads, head_dim, rotary_dim = shape
     checks.heads(num_heads, num_kv_heads, head_dim)
-    if num_kv_heads != segments.num_kv_heads:
-        raise ValueError(f"num_kv_heads is {num_kv_heads}, expected {segments.num_kv_heads} as in segments")
-    if rotary_dim % 2 or not 0 <= rotary_dim <= head_dim:
-        raise ValueError(f"rotary_dim is {rotary_dim}, expected an even number up to head_dim {head_dim}")
+    checks.kv_heads(num_kv_heads, segments)
+    checks.rotary(rotary_dim, head_dim)
     checks.tensor("qkv", qkv, checks.FLOATS, (qkv.shape[0], (num_heads + 2 * num_kv_heads) * head_dim))
     checks.tensor("cos", cos, _FLOAT32, (qkv.shape[0], rotary_dim // 2))
     checks.tensor("sin", sin, _FLOAT32, (qkv.shape[0], rotary_dim // 2))
     for name, norm in (("q_norm", q_norm), ("k_norm", k_norm)):
         if norm is not None:
             checks.tensor(name, norm, _FLOAT32, (head_dim,))
-
-
-def _check_places(token_page: torch.Tensor, token_row: torch.Tensor, num_pages: int, num_rows: int) -> None:
-    for name, places, limit in (("token_page", token_page, num_pages), ("token_row", token_row, num_rows)):
-        bad = ((places < 0) | (places >= limit)).nonzero()
-        if len(bad):
-            token = int(bad[0])
-            raise ValueError(f"{name}[{token}] is {int(places[token])}, expected 0 to {limit - 1}")
-
-
-def _check_chunks(
-    num_tokens: int,
-    num_pages: int,
-    page_table: torch.Tensor,
-    query_start: torch.Tensor,
-    context_lens: torch.Tensor,
-    block_size: int,
-    window: int | None,
-) -> None:
-    starts = query_start.tolist()
-    if starts[0] != 0 or starts[-1] != num_tokens:
-        raise ValueError(f"query_start goes from {starts[0]} to {starts[-1]}, expected 0 to {num_tokens} tokens of q")
-    for chunk, context in enumerate(context_lens.tolist()):
-        count = starts[chunk + 1] - starts[chunk]
-        if count < 0 or context < count:
-            raise ValueError(
-                f"chunk {chunk} has {count} queries and context_lens {context}, expected 0 <= queries <= context"
-            )
-        pages = -(-context // block_size)
-        if pages > page_table.shape[1]:
-            raise ValueError(
-                f"chunk {chunk} needs {pages} pages, expected at most {page_table.shape[1]} as in page_table"
-            )
-        first = 0 if window is None else max(0, context - count - window + 1) // block_size
-        used = page_table[chunk, first:pages]
-        bad = used[(used < 0) | (used >= num_pages)]
-        if len(bad):
-            raise ValueError(f"page_table[{chunk}] names page {int(bad[0])}, expected 0 to {num_pages - 1}")

@@ -19,6 +19,25 @@ def grouped_linear(
     return functional.linear(x.to(compute), weight.dequantize().to(compute))
 
 
+def grouped_linear_int8(
+    x: torch.Tensor, weight: grouped.GroupedWeight, compute: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """As `grouped_linear`, with x rounded to 8 bits first."""
+    return functional.linear(rounded_to_8_bits(x, weight.part_size).to(compute), weight.dequantize().to(compute))
+
+
+def rounded_to_8_bits(x: torch.Tensor, part_size: int) -> torch.Tensor:
+    """x `[num_tokens, num_inputs]` -> float32: every part of a row is -127..127 times a scale, its largest / 127.
+
+    A part without a number above 2^-100 becomes zeros, one with an infinity or a NaN becomes NaN.
+    """
+    parts = x.float().reshape(len(x), x.shape[1] // part_size, part_size)
+    largest = parts.abs().amax(dim=2, keepdim=True)
+    codes = (parts * (127.0 / largest)).round()
+    rounded = torch.where(largest < 2.0**-100, torch.zeros_like(parts), codes * (largest / 127.0))
+    return torch.where(largest.isfinite(), rounded, torch.full_like(parts, torch.nan)).flatten(1)
+
+
 def grouped_rows(weight: grouped.GroupedWeight, ids: torch.Tensor) -> torch.Tensor:
     """ids `[num_tokens]` -> float32 `[num_tokens, num_inputs]`."""
     return weight.dequantize(ids)

@@ -23,16 +23,6 @@
 #define MAX_ROWS 48  /* rows a work item */
 #define ROWS 3       /* rows a tile: 3 rows x 4 vectors of sums fill 16 registers */
 
-typedef struct {
-    const void *q;
-    void *out;
-    const int32_t *page_table, *query_start, *context_lens;
-    int64_t max_pages, chunks, heads, kv_heads, head_dim, window; /* window 0: none */
-    float scale, softcap;                                        /* softcap 0: none */
-    int32_t dtype;
-    int64_t tokens;
-} tm_attention;
-
 typedef struct { int64_t chunk, kv_head, row, rows, first_part, num_parts; float *partials; } item_t;
 
 typedef struct {
@@ -372,11 +362,21 @@ int64_t tm_paged_attention(const tm_attention *a, const tm_slab *slab, const tm_
     for (int64_t i = 0; i < n; ++i) parts += items[i].num_parts;
     if (threads > 1 && n < 4 * threads && parts >= 2 * n) {
         failed = run_split(a, slab, seg, items, n, parts, threads);
+    } else if (threads == 1 || n == 1) {
+        for (int64_t i = 0; i < n; ++i) run_item(a, slab, seg, items + i);
     } else {
-        /* Waking threads for a handful of keys costs more than the keys. */
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (n > 1)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
         for (int64_t i = 0; i < n; ++i) run_item(a, slab, seg, items + i);
     }
     free(items);
     return failed;
+}
+
+/* Rotary embedding, the write of K and V, and the attention that reads them: `qkv` in, `step->attention.out` out, by way
+ * of `step->attention.q`. Returns 0, -1 and 1 as above, or 2 + the first token whose page or row does not exist. */
+int64_t tm_attend(const tm_step *step, const void *qkv, const float *q_norm, const float *k_norm,
+                  const tm_segments *segments, int32_t threads) {
+    const int64_t wrong = tm_rope_and_write(&step->shape, qkv, step->cosine, step->sine, q_norm, k_norm, &step->slab,
+                                            segments, step->token_page, step->token_row, step->attention.q, threads);
+    return wrong ? wrong + 1 : tm_paged_attention(&step->attention, &step->slab, segments, threads);
 }

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent import futures
 
-SOURCES = ("linear.c", "attention.c", "elementwise.c")
-HEADERS = ("simd.h", "cache.h")
+SOURCES = ("linear.c", "linear_int8.c", "attention.c", "elementwise.c")
+HEADERS = ("simd.h", "panels.h", "cache.h")
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT_SECONDS = 120.0
 

@@ -4,7 +4,7 @@
 
 #include "cache.h"
 
-#define PARALLEL_ELEMENTS 32768 /* below it, waking a thread costs more than the work */
+#define PARALLEL_ELEMENTS 32768 /* below it, waking a thread costs more than the work, and so does asking OpenMP */
 
 /* ------------------------------------------------------------------- norm ---- */
 
@@ -46,14 +46,21 @@ INLINE void norm_row(const int dtype, void *x, int64_t row, const float *weight,
                      rest);
 }
 
+static void norm_any(int dtype, void *x, int64_t row, const float *weight, void *residual, void *out, int64_t width,
+                     float eps) {
+    if (dtype == DTYPE_F32) norm_row(DTYPE_F32, x, row, weight, residual, out, width, eps);
+    else norm_row(DTYPE_BF16, x, row, weight, residual, out, width, eps);
+}
+
 /* x, residual (or null), out [rows, width] of `dtype`; weight [width] float32. */
 void tm_rms_norm(int32_t dtype, void *x, const float *weight, void *residual, void *out, int64_t rows, int64_t width,
                  float eps, int32_t threads) {
-#pragma omp parallel for num_threads(threads) if (rows * width > PARALLEL_ELEMENTS)
-    for (int64_t row = 0; row < rows; ++row) {
-        if (dtype == DTYPE_F32) norm_row(DTYPE_F32, x, row, weight, residual, out, width, eps);
-        else norm_row(DTYPE_BF16, x, row, weight, residual, out, width, eps);
+    if (threads == 1 || rows * width <= PARALLEL_ELEMENTS) {
+        for (int64_t row = 0; row < rows; ++row) norm_any(dtype, x, row, weight, residual, out, width, eps);
+        return;
     }
+#pragma omp parallel for num_threads(threads)
+    for (int64_t row = 0; row < rows; ++row) norm_any(dtype, x, row, weight, residual, out, width, eps);
 }
 
 /* ------------------------------------------------------------------- SiLU ---- */
@@ -70,24 +77,24 @@ INLINE void silu_row(const int dtype, const void *in, void *out, int64_t row, in
                      silu(v8read_some(dtype, in, gate + whole, rest)) * v8read_some(dtype, in, up + whole, rest), rest);
 }
 
+static void silu_any(int dtype, const void *in, void *out, int64_t row, int64_t width) {
+    if (dtype == DTYPE_F32) silu_row(DTYPE_F32, in, out, row, width);
+    else silu_row(DTYPE_BF16, in, out, row, width);
+}
+
 /* in [rows, 2 * width] (gate, then up), out [rows, width], both of `dtype`. */
 void tm_silu_mul(int32_t dtype, const void *in, void *out, int64_t rows, int64_t width, int32_t threads) {
-#pragma omp parallel for num_threads(threads) if (rows * width > PARALLEL_ELEMENTS / 4)
-    for (int64_t row = 0; row < rows; ++row) {
-        if (dtype == DTYPE_F32) silu_row(DTYPE_F32, in, out, row, width);
-        else silu_row(DTYPE_BF16, in, out, row, width);
+    if (threads == 1 || rows * width <= PARALLEL_ELEMENTS / 4) {
+        for (int64_t row = 0; row < rows; ++row) silu_any(dtype, in, out, row, width);
+        return;
     }
+#pragma omp parallel for num_threads(threads)
+    for (int64_t row = 0; row < rows; ++row) silu_any(dtype, in, out, row, width);
 }
 
 /* ------------------------------------------------------ rotary and KV write ---- */
 
 #define MAX_HEAD 256
-
-typedef struct {
-    int64_t tokens, heads, kv_heads, head_dim, rotary_dim;
-    float eps;
-    int32_t dtype;
-} tm_rope_shape;
 
 INLINE void read_head(const int dtype, const void *base, int64_t index, float *head, int64_t head_dim) {
     for (int64_t i = 0; i < head_dim; i += 8) v8store(head + i, v8read(dtype, base, index + i));
@@ -137,6 +144,15 @@ INLINE void rope_token(const int dtype, const tm_rope_shape *s, const void *qkv,
     }
 }
 
+static void rope_any(const tm_rope_shape *s, const void *qkv, const float *cosine, const float *sine,
+                     const float *q_norm, const float *k_norm, const tm_slab *slab, const tm_segments *segments,
+                     int64_t token, int64_t page, int64_t row, void *q_out) {
+    if (s->dtype == DTYPE_F32)
+        rope_token(DTYPE_F32, s, qkv, cosine, sine, q_norm, k_norm, slab, segments, token, page, row, q_out);
+    else
+        rope_token(DTYPE_BF16, s, qkv, cosine, sine, q_norm, k_norm, slab, segments, token, page, row, q_out);
+}
+
 /* Returns 0, or 1 + the first token whose page or row does not exist; nothing is written then. */
 int64_t tm_rope_and_write(const tm_rope_shape *s, const void *qkv, const float *cosine, const float *sine,
                           const float *q_norm, const float *k_norm, const tm_slab *slab, const tm_segments *segments,
@@ -146,14 +162,13 @@ int64_t tm_rope_and_write(const tm_rope_shape *s, const void *qkv, const float *
             token_row[t] >= slab->block_size)
             return t + 1;
     const int64_t width = (s->heads + 2 * s->kv_heads) * s->head_dim;
-#pragma omp parallel for num_threads(threads) if (s->tokens * width > PARALLEL_ELEMENTS / 2)
-    for (int64_t t = 0; t < s->tokens; ++t) {
-        if (s->dtype == DTYPE_F32)
-            rope_token(DTYPE_F32, s, qkv, cosine, sine, q_norm, k_norm, slab, segments, t, token_page[t], token_row[t],
-                       q_out);
-        else
-            rope_token(DTYPE_BF16, s, qkv, cosine, sine, q_norm, k_norm, slab, segments, t, token_page[t],
-                       token_row[t], q_out);
+    if (threads == 1 || s->tokens * width <= PARALLEL_ELEMENTS / 2) {
+        for (int64_t t = 0; t < s->tokens; ++t)
+            rope_any(s, qkv, cosine, sine, q_norm, k_norm, slab, segments, t, token_page[t], token_row[t], q_out);
+        return 0;
     }
+#pragma omp parallel for num_threads(threads)
+    for (int64_t t = 0; t < s->tokens; ++t)
+        rope_any(s, qkv, cosine, sine, q_norm, k_norm, slab, segments, t, token_page[t], token_row[t], q_out);
     return 0;
 }

@@ -20,7 +20,7 @@ class LoadError(Exception):
 
 
 class Weight(ctypes.Structure):
-    """`tm_weight` of linear.c."""
+    """`tm_weight` of panels.h."""
 
     _fields_ = (
         ("data", _POINTER),
@@ -47,7 +47,7 @@ class Slab(ctypes.Structure):
 
 
 class RopeShape(ctypes.Structure):
-    """`tm_rope_shape` of elementwise.c."""
+    """`tm_rope_shape` of cache.h."""
 
     _fields_ = (
         ("tokens", _I64),
@@ -61,7 +61,7 @@ class RopeShape(ctypes.Structure):
 
 
 class Attention(ctypes.Structure):
-    """`tm_attention` of attention.c."""
+    """`tm_attention` of cache.h."""
 
     _fields_ = (
         ("q", _POINTER),
@@ -82,14 +82,30 @@ class Attention(ctypes.Structure):
     )
 
 
+class Step(ctypes.Structure):
+    """`tm_step` of cache.h."""
+
+    _fields_ = (
+        ("shape", RopeShape),
+        ("attention", Attention),
+        ("slab", Slab),
+        ("cosine", _POINTER),
+        ("sine", _POINTER),
+        ("token_page", _POINTER),
+        ("token_row", _POINTER),
+    )
+
+
 _SIGNATURES: tuple[tuple[str, object, Sequence[object]], ...] = (
     ("tm_panel_width", ctypes.c_int, ()),
     ("tm_linear", None, (_POINTER, _POINTER, _POINTER, _I64, _I32)),
+    ("tm_linear_int8", None, (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _I32)),
     ("tm_rows", _I64, (_POINTER, _POINTER, _POINTER, _I64, _I32)),
     ("tm_rms_norm", None, (_I32, _POINTER, _POINTER, _POINTER, _POINTER, _I64, _I64, _F32, _I32)),
     ("tm_silu_mul", None, (_I32, _POINTER, _POINTER, _I64, _I64, _I32)),
     ("tm_rope_and_write", _I64, (*[_POINTER] * 11, _I32)),
     ("tm_paged_attention", _I64, (_POINTER, _POINTER, _POINTER, _I32)),
+    ("tm_attend", _I64, (*[_POINTER] * 5, _I32)),
 )
 
 
@@ -103,11 +119,13 @@ class Library:
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
         self.linear = loaded.tm_linear
+        self.linear_int8 = loaded.tm_linear_int8
         self.rows = loaded.tm_rows
         self.rms_norm = loaded.tm_rms_norm
         self.silu_mul = loaded.tm_silu_mul
         self.rope_and_write = loaded.tm_rope_and_write
         self.paged_attention = loaded.tm_paged_attention
+        self.attend = loaded.tm_attend
         self.panel_width: int = loaded.tm_panel_width()
 
 

@@ -2,53 +2,34 @@
  *
  *   out[m, n] = sum over k of x[m, k] * w[n, k],   w = fma(q, scale, min)
  *
- * A panel holds NR outputs with their lanes side by side, so that one vector is VL outputs at one k. Per panel and
- * group of k's there is one block of bytes:
- *
- *   scales [NR] float16|float32 | mins [NR] (if any) | words [group/8 (4 bits) or group/4 (8 bits)][NR] uint32
- *
- * A word holds 8 (4) consecutive k's of one output, low bits first. Nothing is shifted that need not be: a nibble is
- * masked where it stands, which makes it q * 16^j, and is multiplied with scale / 16^j. Powers of two are exact, so the
- * product is the same number. With 32 bits the panel is [K][NR] float32.
+ * `panels.h` tells the layout. Nothing is shifted that need not be: a nibble is masked where it stands, which makes it
+ * q * 16^j, and is multiplied with scale / 16^j. Powers of two are exact, so the product is the same number.
  *
  * Every output is one chain of fused multiply-adds over ascending k, in all kernels below. Hence a row's result depends
  * neither on the other rows, nor on their number, nor on the threads. Bytes moved at one row: the weights, once.
+ *
+ * Tried and left: scale and min outside the sum over a group's k's, one multiplication a weight instead of two. From the
+ * second-level cache a quarter faster at one row; on a whole model, which memory bounds, 3 % faster there, and 13 to 15 %
+ * slower at 16 and 32 rows, whose sums no longer stay in registers (AVX2, Zen 3).
  *
  * Two ways: `direct` (up to DIRECT_ROWS rows) unpacks in registers; `tile` (more rows) unpacks KB k's of a panel into a
  * buffer that stays in the first-level cache and multiplies MR rows at a time from there.
  */
 #include <omp.h>
 
-#include "simd.h"
+#include "panels.h"
 
 #if VL == 16
-#define NV 2   /* vectors a panel */
-#define MR 12  /* rows a tile: MR * NV accumulators must fit the registers */
-#elif VL == 8
-#define NV 2
-#define MR 6
-#elif defined(__aarch64__)
-#define NV 4
+#define MR 12 /* rows a tile: MR * NV accumulators must fit the registers */
+#elif VL == 8 || defined(__aarch64__)
 #define MR 6
 #else
-#define NV 2
 #define MR 4
 #endif
-#define NR (VL * NV)
 #define KB 384
 #define DIRECT_ROWS 4
 
-typedef struct {
-    const uint8_t *data;
-    int64_t num_outputs, num_inputs, group, block_bytes;
-    int32_t bits, has_min, half_scales;
-} tm_weight;
-
 int tm_panel_width(void) { return NR; }
-
-INLINE const uint8_t *block_at(const tm_weight *w, int64_t panel, int64_t group) {
-    return w->data + (panel * (w->num_inputs / w->group) + group) * w->block_bytes;
-}
 
 /* Scales of one block, each times the powers of two that its place in the word needs; then the mins. */
 INLINE const uint8_t *read_scales(const tm_weight *w, const uint8_t *block, const int bits, vf scale[NV][4],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tidemark_kernels import ops
+from tidemark_kernels import ops, steps
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import linear, rotary, weights
 from tidemark_runtime.model import spec as model_spec
@@ -18,15 +18,33 @@ from tidemark_runtime.model import spec as model_spec
 class StepContext:
     """What every layer of one step shares."""
 
-    batch: batches.ForwardBatch
     memory: batches.KVMemory
-    cos: torch.Tensor
-    """float32 [T, rope_dim / 2]."""
-    sin: torch.Tensor
+    attention: steps.AttentionStep
+    """Rotary angles, pages and chunks of the step, checked once for all layers."""
 
     @classmethod
     def of(cls, batch: batches.ForwardBatch, memory: batches.KVMemory, turns: rotary.Rotary) -> StepContext:
-        return cls(batch, memory, *turns.at(batch.positions))
+        spec = turns.spec
+        shape = steps.HeadShape(
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            rotary_dim=spec.rope_dim,
+            eps=spec.rms_eps,
+        )
+        cos, sin = turns.at(batch.positions)
+        tables = steps.StepTables(
+            slab=memory.slab,
+            block_size=memory.block_size,
+            cos=cos,
+            sin=sin,
+            token_page=batch.token_page,
+            token_row=batch.token_row,
+            page_table=batch.page_table,
+            query_start=batch.query_start,
+            context_lens=batch.context_lens,
+        )
+        return cls(memory, steps.AttentionStep(shape, tables))
 
 
 class Norm:
@@ -37,10 +55,10 @@ class Norm:
         self._eps = eps
 
     def __call__(self, residual: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
-        """`residual` [T, H] += `added` [T, H], in place; returns the normalised sum, [T, H]."""
+        """`residual` [T, H] += `added` [T, H], in place; returns the normalised sum, [T, H], in `added`'s memory."""
         if added is None:
             return ops.rms_norm(residual, self._weight, self._eps)
-        return ops.rms_norm(added, self._weight, self._eps, residual)
+        return ops.rms_norm(added, self._weight, self._eps, residual, out=added)
 
 
 class Attention:
@@ -56,7 +74,6 @@ class Attention:
         head_norms: tuple[torch.Tensor, torch.Tensor] | None,
         window: int | None,
     ) -> None:
-        self._spec = spec
         self._layer = layer
         self._qkv = qkv
         self._output = output
@@ -67,36 +84,10 @@ class Attention:
 
     def __call__(self, x: torch.Tensor, step: StepContext) -> torch.Tensor:
         """[T, H] -> [T, H]; K and V of the T tokens are in the slab afterwards."""
-        spec, batch, memory = self._spec, step.batch, step.memory
-        segments = memory.segments[self._layer]
-        queries = ops.rope_and_write(
-            self._qkv(x),
-            step.cos,
-            step.sin,
-            spec.num_heads,
-            spec.num_kv_heads,
-            spec.head_dim,
-            spec.rope_dim,
-            self._q_norm,
-            self._k_norm,
-            spec.rms_eps,
-            memory.slab,
-            segments,
-            batch.token_page,
-            batch.token_row,
+        mixed = step.attention.attend(
+            self._qkv(x), step.memory.segments[self._layer], self._q_norm, self._k_norm, self._scale, self._window
         )
-        mixed = ops.paged_attention(
-            queries,
-            memory.slab,
-            segments,
-            batch.page_table,
-            batch.query_start,
-            batch.context_lens,
-            memory.block_size,
-            self._scale,
-            self._window,
-        )
-        return self._output(mixed.view(x.shape[0], -1))
+        return self._output(mixed)
 
 
 class GatedMLP:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import torch
 
+from tidemark_runtime import errors
 from tidemark_runtime.model import tensors
 from tidemark_runtime.model.linear_forms import base, dense, grouped, int8, packed4
 
@@ -33,7 +34,7 @@ class Form(StrEnum):
     BLOCKED_BFLOAT16 = "bfloat16"
     """Dense bfloat16 in oneDNN's layout."""
     INT8 = "int8"
-    """8-bit weights and activations."""
+    """The checkpoint's own groups, or dense weights in 8-bit groups, times 8-bit activations; our kernel."""
 
 
 class Storage(StrEnum):
@@ -106,14 +107,22 @@ class LinearFactory:
         return {use: "; ".join(sorted(seen)) for use, seen in sorted(self._paths.items())}
 
     def make(self, name: str, parts: Sequence[tensors.HostTensor], bias: torch.Tensor | None) -> Linear:
-        """One layer from `parts` [N_i, K], concatenated along N; `bias` [sum N_i]. `name` is for error messages."""
+        """One layer from `parts` [N_i, K], concatenated along N; `bias` [sum N_i]. `name` is for error messages.
+
+        Raises UnsupportedModel where the policy is int8 and a part cannot be cut into groups.
+        """
         return self._note("linear", self._make(name, parts, bias))
 
     def embedding(self, table: tensors.HostTensor) -> Embedding:
-        """`table` [V, H], exactly as stored where it is grouped and the policy keeps groups."""
+        """`table` [V, H], exactly as stored where it is grouped and the policy keeps groups.
+
+        Raises UnsupportedModel where the policy is int8 and the table cannot be cut into groups.
+        """
         made: Embedding
         if self.policy.has_int8:
-            made, path = int8.Int8Embedding(_float32(table), self.policy.dtype), "int8"
+            _check_int8("the embedding", table)
+            groups = table if isinstance(table, tensors.Grouped) else int8.quantize(table)
+            made, path = int8.Int8Embedding(groups, self.policy.dtype), f"grouped{groups.bits}"
         elif isinstance(table, tensors.Grouped) and self._keeps_groups(table):
             made, path = grouped.GroupedEmbedding(table, self.policy.dtype), f"grouped{table.bits}"
         else:
@@ -142,6 +151,9 @@ class LinearFactory:
         widths = {part.shape[1] for part in parts}
         if len(widths) != 1:
             raise ValueError(f"{name}: parts have different input widths {sorted(widths)}")
+        if self.policy.has_int8:
+            for part in parts:
+                _check_int8(name, part)
         runs = _runs(parts, self.policy)
         layers: list[Linear] = []
         start = 0
@@ -169,7 +181,9 @@ def make_form(form: Form, parts: Sequence[tensors.HostTensor], bias: torch.Tenso
     if form is Form.BLOCKED_BFLOAT16:
         return dense.BlockedLinear(expand(parts, torch.bfloat16), bias, torch.bfloat16)
     if form is Form.INT8:
-        return int8.Int8Linear(*int8.quantize_rows(expand(parts, torch.float32)), bias)
+        return int8.Int8Linear(
+            _joined([part if isinstance(part, tensors.Grouped) else int8.quantize(part) for part in parts]), bias
+        )
     weight = _joined([part for part in parts if isinstance(part, tensors.Grouped)])
     if form is Form.PACKED4 and packed4.supports(weight):
         return packed4.Packed4Linear(weight, bias, dtype)
@@ -232,7 +246,7 @@ def _runs(parts: Sequence[tensors.HostTensor], policy: LinearPolicy) -> list[lis
 
 def _run_key(part: tensors.HostTensor, policy: LinearPolicy) -> object:
     forms = policy.forms_for(storage_of(part))
-    keeps_groups = {forms.few, forms.many} & {Form.GROUPED, Form.PACKED4}
+    keeps_groups = {forms.few, forms.many} & {Form.GROUPED, Form.PACKED4, Form.INT8}
     if isinstance(part, tensors.Grouped) and keeps_groups:
         return (part.bits, part.group_size, forms)
     return forms
@@ -252,5 +266,9 @@ def _joined(parts: Sequence[tensors.Grouped]) -> tensors.Grouped:
     )
 
 
-def _float32(table: tensors.HostTensor) -> torch.Tensor:
-    return table.to(torch.float32) if isinstance(table, torch.Tensor) else table.dequantize()
+def _check_int8(name: str, part: tensors.HostTensor) -> None:
+    if not int8.supports(part):
+        raise errors.UnsupportedModel(
+            f"{name}: a matrix of {part.shape[0]} x {part.shape[1]} cannot become 8-bit groups: model.quantization "
+            f"int8 needs a multiple of {int8.WIDTH_MULTIPLE} inputs. Choose auto or none"
+        )

@@ -16,6 +16,7 @@ class Rotary:
     """
 
     def __init__(self, spec: model_spec.ModelSpec) -> None:
+        self.spec = spec
         self._frequencies = frequencies(spec)
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

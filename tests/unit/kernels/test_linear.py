@@ -10,7 +10,7 @@ import torch
 
 from tidemark_kernels import dispatch, grouped, ops, reference
 
-FORMATS = [(4, 32, True), (4, 16, False), (4, 128, True), (8, 32, False), (8, 16, True)]
+FORMATS = [(4, 32, True), (4, 16, False), (4, 128, True), (4, 256, True), (8, 32, False), (8, 16, True)]
 
 
 def parts(

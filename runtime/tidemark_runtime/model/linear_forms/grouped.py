@@ -24,7 +24,7 @@ class GroupedLinear:
         output = ops.grouped_linear(x, self._weight, out_dtype=torch.float32)
         if self._bias is not None:
             output += self._bias
-        return output.to(x.dtype)
+        return output if x.dtype is torch.float32 else output.to(x.dtype)
 
 
 class GroupedEmbedding:
@@ -73,7 +73,7 @@ class PanelLinear:
         output = ops.dense_linear_f32(x, self._weight, out_dtype=torch.float32)
         if self._bias is not None:
             output += self._bias
-        return output.to(x.dtype)
+        return output if x.dtype is torch.float32 else output.to(x.dtype)
 
 
 def pack(weight: tensors.Grouped) -> grouped_weights.GroupedWeight:
