@@ -67,8 +67,9 @@ class ModelConfig:
     dtype: str = _setting(AUTO, RESTART, "dtype", choices=(AUTO, "float32", "bfloat16", "float16"))
     """Of activations and of unquantized weights. auto: bfloat16 where the processor is fast at it, else float32."""
     quantization: str = _setting(AUTO, RESTART, "quantization", choices=(AUTO, "none", "int8"))
-    """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: 8-bit weights and activations, faster
-    on long prompts and measurably less exact: read benchmarks/results/cpu.md before choosing it."""
+    """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: as the file holds them,
+    unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster at every batch size, but answers
+    differ from the exact ones: read benchmarks/results/cpu.md before choosing it."""
     max_context_tokens: int | None = _setting(None, RESTART, "max-context-tokens", minimum=1)
     """Most tokens, prompt and output together, of one request. Default: the model's own limit."""
 
@@ -115,10 +116,21 @@ class ServerConfig:
     """Port to listen on; 0 takes a free one and says which."""
     api_keys_file: str | None = _setting(None, RESTART, "api-keys-file")
     """File with one key a line (`#` begins a comment), read again when it changes. None: no key is asked for."""
+    admin_token_file: str | None = _setting(None, RESTART, "admin-token-file")
+    """File with the tokens that open /admin, written like the key file, read again when it changes. None: there is no
+    /admin; an API key never opens it."""
+    tls_cert_file: str | None = _setting(None, RESTART, "tls-cert-file")
+    """PEM file with the certificate and its chain: the server speaks HTTPS only. Read again when it changes: new
+    connections get the new one."""
+    tls_key_file: str | None = _setting(None, RESTART, "tls-key-file")
+    """PEM file with the certificate's private key, not encrypted. Goes with `tls_cert_file`."""
     max_body: int = _setting(8 * 1024 * 1024, HOT, "max-body", minimum=1024, size=True)
     """Largest request body in bytes; a larger one is answered 413 without reading it all."""
     drain_seconds: float = _setting(60.0, HOT, "drain-seconds", minimum=0)
-    """After SIGTERM, how long running requests may go on."""
+    """Counted from SIGTERM, how long running requests may go on."""
+    lame_duck_seconds: float = _setting(0.0, HOT, "lame-duck-seconds", minimum=0)
+    """Counted from SIGTERM, how long new connections are still accepted and served although the server says that it is
+    not ready; part of `drain_seconds`. On a cluster it takes a moment until nobody sends any more."""
     stall_seconds: float = _setting(60.0, HOT, "stall-seconds", minimum=0.1)
     """Without progress for so long although there is work, liveness fails."""
     log_level: str = _setting("info", HOT, "log-level", choices=("debug", "info", "warning", "error"))

@@ -110,12 +110,28 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             f"at least scheduler.maxNumSeqs, {scheduler.max_num_seqs}",
             "Otherwise running sequences would not all get a token in a step. Raise it, or lower maxNumSeqs.",
         )
+    yield from _server_contradictions(made.server)
     if kv_cache.memory is not None and kv_cache.num_pages is not None:
         yield errors.Problem(
             "kvCache.numPages",
             kv_cache.num_pages,
             "either kvCache.memory or kvCache.numPages",
             "Both say how large the slab is. Remove one.",
+        )
+
+
+def _server_contradictions(server: config.ServerConfig) -> Iterator[errors.Problem]:
+    if (server.tls_cert_file is None) != (server.tls_key_file is None):
+        missing = "server.tlsCertFile" if server.tls_cert_file is None else "server.tlsKeyFile"
+        other = "server.tlsKeyFile" if server.tls_cert_file is None else "server.tlsCertFile"
+        expected = f"a PEM file, because {other} is set"
+        yield errors.Problem(missing, None, expected, "TLS needs both. Set both, or neither.")
+    if server.lame_duck_seconds > server.drain_seconds:
+        yield errors.Problem(
+            "server.lameDuckSeconds",
+            server.lame_duck_seconds,
+            f"at most server.drainSeconds, {_plain(server.drain_seconds)}",
+            "Both count from SIGTERM, and after drainSeconds the process ends. Lower it, or raise drainSeconds.",
         )
 
 
@@ -166,14 +182,17 @@ def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
     }
 
 
-_PLACES: Mapping[str, tuple[str, ...]] = {"model": ("source",), "server": ("host", "port", "apiKeysFile")}
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    "model": ("source",),
+    "server": ("host", "port", "apiKeysFile", "adminTokenFile", "tlsCertFile", "tlsKeyFile"),
+}
 
 
 def config_hash(parsed: config.EngineConfig) -> str:
     """Twelve hex digits that name a configuration; equal settings have equal hashes on every machine.
 
-    Where the model and the keys lie and where the server listens is left out: it differs between a pod and a process
-    of this machine although the configuration is the same, and never changes without a new process anyway.
+    Where model, keys and certificate lie and where the server listens is left out: it differs between a pod and a
+    process of this machine although the configuration is the same, and never changes without a new process anyway.
     """
     kept = {
         section: {key: value for key, value in settings.items() if key not in _PLACES.get(section, ())}
@@ -181,6 +200,32 @@ def config_hash(parsed: config.EngineConfig) -> str:
     }
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def with_places(values: Mapping[str, Any], running: config.EngineConfig) -> dict[str, Any]:
+    """`values` completed with what `config_hash` leaves out, as it runs, wherever `values` does not say it.
+
+    So a file that was started with `--port` or MODEL beside it is, by itself, still the configuration that runs.
+    """
+    completed = dict(values)
+    for section, keys in _PLACES.items():
+        said = completed.get(section)
+        if said is None or isinstance(said, Mapping):
+            places = {key: value for key, value in to_mapping(running)[section].items() if key in keys}
+            given = {key: value for key, value in (said or {}).items() if value is not None or key not in keys}
+            completed[section] = places | given
+    return completed
+
+
+def changes(old: config.EngineConfig, new: config.EngineConfig) -> dict[str, tuple[Any, Any]]:
+    """`{"scheduler.maxNumSeqs": (64, 32)}`: every setting that differs, with both values, in the settings' order."""
+    before, after = to_mapping(old), to_mapping(new)
+    return {
+        f"{section}.{key}": (value, after[section][key])
+        for section, settings in before.items()
+        for key, value in settings.items()
+        if value != after[section][key]
+    }
 
 
 def _plain(number: float) -> str:

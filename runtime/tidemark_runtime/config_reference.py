@@ -21,9 +21,9 @@ Every setting of one engine. In the file given to `tidemark serve --config FILE`
 in camelCase; on the command line it is the flag. A flag wins over the file. An unknown key or a wrong value stops the
 start, and all wrong values are named at once.
 
-*Takes effect*: **restart** settings need a new engine process, which `tidemark up` starts by itself. **hot** settings
-can change between two steps, without touching requests in flight; in this version an engine still reads all of them at
-its start only, so that `tidemark up` starts a new one for these as well.
+*Takes effect*: **restart** settings need a new engine process. **hot** settings change between two steps, all or
+nothing and without touching requests in flight, by `PUT /admin/config` (see [the HTTP API](http-api.md)); the file is
+read at the start only.
 """
 
 

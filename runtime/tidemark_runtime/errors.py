@@ -13,10 +13,12 @@
     │   ├── NeverFits          400, code exceeds_kv_capacity
     │   ├── Unauthorized       401
     │   ├── UnknownModel       404
+    │   ├── RestartRequired    409, carries the settings that differ
     │   ├── BodyTooLarge       413
     │   └── Overloaded         429, carries Retry-After
     └── EngineError
         ├── EngineDead         the engine process has ended
+        ├── NotConfirmed       503, the engine has not answered to new settings yet
         └── Draining           503, the server is going away
 
 They are translated at the edges only: HTTP status in `server`, exit code in `commands`.
@@ -24,7 +26,7 @@ They are translated at the edges only: HTTP status in `server`, exit code in `co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -120,6 +122,24 @@ class UnknownModel(RequestError):
     code = "model_not_found"
 
 
+class RestartRequired(RequestError):
+    """The configuration sent differs in settings that only a new process can change."""
+
+    status = 409
+    code = "restart_required"
+
+    def __init__(self, changes: Mapping[str, tuple[object, object]]) -> None:
+        """`changes`: key -> (running value, wanted value)."""
+        self.changes = dict(changes)
+        listed = ", ".join(
+            f"{key} ({running!r} runs, {wanted!r} is wanted)" for key, (running, wanted) in changes.items()
+        )
+        super().__init__(
+            f"Only a new process can change {listed}. Nothing was changed. Start the engine again with this "
+            "configuration, or send one that leaves these as they run."
+        )
+
+
 class BodyTooLarge(RequestError):
     """The request body is larger than the configured limit."""
 
@@ -149,3 +169,7 @@ class EngineDead(EngineError):
 
 class Draining(EngineError):
     """The server finishes what it has and takes nothing new."""
+
+
+class NotConfirmed(EngineError):
+    """The engine has been given new settings and has not confirmed them yet."""

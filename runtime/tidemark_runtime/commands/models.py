@@ -65,19 +65,63 @@ def fetch(
     output: OutputOption = Output.TEXT,
     store: StoreOption = None,
 ) -> None:
-    """Bring a model into the store; does nothing if it is there."""
-    with _plain_errors(), _orderly_end(), _progress_bar() as progress:
-        path = model_store.fetch(name, progress, store=_folder(store), file=file)
+    """Bring a model into the store. One that is there already is checked, and fetched again if it is damaged."""
+    folder = _folder(store)
+    with _orderly_end(), _progress_bar() as progress:
+        damage = _remove_if_damaged(name, folder, progress)
+        if damage and output is Output.TEXT:
+            rich.console.Console(stderr=True, soft_wrap=True).print(damage, highlight=False, markup=False)
+        path = model_store.fetch(name, progress, store=folder, file=file)
     _report({"name": name, "path": str(path), "size_bytes": path.stat().st_size}, f"{name}: {path}", output)
 
 
 @app.command()
 def verify(name: NameArgument, output: OutputOption = Output.TEXT, store: StoreOption = None) -> None:
     """Compare a fetched model with its known size and checksum."""
-    with _plain_errors():
-        path = model_store.verify(name, store=_folder(store))
+    path = _verified(name, _folder(store))
     sha256 = known.KNOWN_MODELS[name].sha256
     _report({"name": name, "path": str(path), "sha256": sha256, "ok": True}, f"{name}: {path} is as published", output)
+
+
+def _verified(name: str, folder: Path) -> Path:
+    """As `model_store.verify`; a file that cannot be read is a `ModelError`, too."""
+    try:
+        return model_store.verify(name, store=folder)
+    except OSError as error:
+        raise errors.ModelError(
+            f"{error.filename or folder}: {error.strerror or error}. Check its permissions, or choose another folder "
+            "with TIDEMARK_MODELS"
+        ) from error
+
+
+def _remove_if_damaged(name: str, folder: Path, progress: model_store.Progress) -> str:
+    """What was wrong with the file, or an empty text where it is right or not there.
+
+    A copy with a wrong checksum, as a bad USB stick gives, would be served without an error, only worse.
+    """
+    model = known.KNOWN_MODELS.get(name)
+    if model is None:
+        return ""  # `fetch` says which there are
+    path = folder / model.file_name
+    before = _identity(path)
+    progress("checking what is there", 0, 0)
+    try:
+        _verified(name, folder)
+    except errors.ModelNotFound:
+        return ""
+    except errors.CorruptModel as error:
+        if _identity(path) == before:  # not the good one that another fetch has put there meanwhile
+            path.unlink()
+        return f"{str(error).partition('. ')[0]}; it is damaged and fetched again"
+    return ""
+
+
+def _identity(path: Path) -> object:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _folder(store: Path | None) -> Path:
@@ -118,16 +162,6 @@ def _report(values: dict[str, Any], text: str, output: Output) -> None:
 
 def _print_json(values: dict[str, Any]) -> None:
     rich.console.Console(soft_wrap=True).print(json.dumps(values, indent=2), highlight=False, markup=False)
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """One line on standard error and exit code 1, no traceback."""
-    try:
-        yield
-    except errors.TidemarkError as error:
-        rich.console.Console(stderr=True, soft_wrap=True).print(f"error: {error}", highlight=False, markup=False)
-        raise typer.Exit(1) from error
 
 
 @contextlib.contextmanager

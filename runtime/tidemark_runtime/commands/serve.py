@@ -19,9 +19,10 @@ import yaml
 
 from tidemark_runtime import config, config_parsing, errors, model_store
 from tidemark_runtime.contract import reasons
+from tidemark_runtime.contract import settings as contract
 from tidemark_runtime.engine import client, messages
 from tidemark_runtime.model import sources
-from tidemark_runtime.server import app, context, lifecycle, listening
+from tidemark_runtime.server import app, context, lifecycle, listening, log_level
 from tidemark_runtime.text import loading
 
 EXIT_FAILED = 1
@@ -94,7 +95,7 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
     source = sources.resolve(parsed.model.source, model_store.default_store(os.environ))
     shared = app.create_context(parsed, model_name=parsed.model.name or source.name)
     listener = listening.bind(parsed.server.host, parsed.server.port)
-    announcer = _announcer(console, listening.url(listener), shared)
+    announcer = _announcer(console, listening.url(listener, contract.url_scheme(parsed)), shared)
 
     async def run() -> int:
         life = lifecycle.Lifecycle(
@@ -109,13 +110,11 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
 def _set_up_logging(level: str) -> None:
     logging.basicConfig(
         stream=sys.stderr,
-        level=level.upper(),
         format="time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S%z",
         force=True,
     )
-    logging.getLogger("uvicorn").setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    log_level.apply(level)
 
 
 class Announcer:

@@ -13,8 +13,12 @@ CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 TOKENIZE_PATH = "/v1/tokenize"
+ADMIN_CONFIG_PATH = "/admin/config"
 
 OPEN_PATHS = frozenset({LIVE_PATH, READY_PATH, STATUS_PATH, METRICS_PATH})
 """Answered without an API key: probes, the operator and Prometheus have none."""
+
+ADMIN_PREFIX = "/admin/"
+"""Below it an admin token is needed and an API key is worth nothing; without a token file nothing is there."""
 
 REQUEST_ID_HEADER = "x-request-id"

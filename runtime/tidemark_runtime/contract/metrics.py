@@ -93,6 +93,13 @@ STEP_DURATION = _metric(
     "step_duration_seconds", _HISTOGRAM, "Time of a step by phase.", "seconds", ("phase",), STEP_BUCKETS
 )
 KERNEL_PATH = _metric("kernel_path_info", _GAUGE, "1 for the path each op runs on.", "info", ("op", "path", "dtype"))
+CONFIG_RELOADS = _metric(
+    "config_reloads_total",
+    _COUNTER,
+    "Configurations sent to a running engine, by what came of it.",
+    "configurations",
+    ("result",),
+)
 CONFIG_INFO = _metric("config_info", _GAUGE, "1 for the configuration in force.", "info", ("hash", "generation"))
 
 REQUEST_LAYER = (
@@ -117,7 +124,7 @@ BATCH_LAYER = (
 )
 MEMORY_LAYER = (KV_PAGES, KV_USAGE, KV_FRAGMENTATION, KV_BYTES, MEMORY_BYTES)
 COMPUTE_LAYER = (STEP_DURATION, KERNEL_PATH)
-CONFIG_LAYER = (CONFIG_INFO,)
+CONFIG_LAYER = (CONFIG_RELOADS, CONFIG_INFO)
 
 ENGINE_METRICS = REQUEST_LAYER + BATCH_LAYER + MEMORY_LAYER + COMPUTE_LAYER + CONFIG_LAYER
 """All of them, in the order of the four layers."""

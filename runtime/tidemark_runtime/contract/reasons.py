@@ -29,7 +29,9 @@ class Reason(StrEnum):
     """An error that nobody foresaw; the message and the log have it."""
     STALLED = "Stalled"
     KEYS_UNREADABLE = "KeysUnreadable"
-    """Serving, with the API keys that were read before."""
+    """Serving, with the API keys, or the admin token, that were read before."""
+    TLS_UNREADABLE = "TlsUnreadable"
+    """Serving, with the certificate that was read before."""
 
 
 _BY_ERROR = {

@@ -7,19 +7,22 @@ import json
 from typing import Any
 
 from tidemark_runtime.config import Effect, EngineConfig
-from tidemark_runtime.config_parsing import config_hash, describe, entries, parse, to_mapping
+from tidemark_runtime.config_parsing import changes, config_hash, describe, entries, parse, to_mapping, with_places
 from tidemark_runtime.errors import ConfigError
 
 __all__ = [
     "HOT_KEYS",
     "ConfigError",
     "EngineConfig",
+    "changes",
     "config_hash",
     "describe",
     "entries",
     "parse",
     "restart_hash",
     "to_mapping",
+    "url_scheme",
+    "with_places",
 ]
 
 HOT_KEYS: frozenset[str] = frozenset(entry.key for entry in entries() if entry.setting.effect is Effect.HOT)
@@ -36,3 +39,8 @@ def restart_hash(parsed: EngineConfig) -> str:
     }
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def url_scheme(parsed: EngineConfig) -> str:
+    """`https` where the server has a certificate, else `http`; probes and the operator ask with the same."""
+    return "http" if parsed.server.tls_cert_file is None else "https"

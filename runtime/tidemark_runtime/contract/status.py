@@ -18,17 +18,41 @@ class EngineState(StrEnum):
     FAILED = "failed"
 
 
+class ModelShape(msgspec.Struct, frozen=True, rename="camel"):
+    """What a capacity plan is made of, as the engine that loaded the model found it."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    weights_bytes: int
+    kv_token_bytes: float
+    """What a token costs in KV memory when its page is full (`planning.PageLayout.token_bytes`)."""
+    num_heads: int = 0
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    vocab_size: int = 0
+    max_context_tokens: int = 0
+    """The model's own limit."""
+
+
 class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     source: str
     max_context_tokens: int = 0
     max_request_tokens: int = 0
     """min(context, slab): the longest request this engine can take."""
+    shape: ModelShape | None = None
+    """None until the model is loaded."""
 
 
 class ConfigStatus(msgspec.Struct, frozen=True, rename="camel"):
     hash: str
+    """`contract.settings.config_hash` of what is in force."""
     generation: int = 1
+    """How many configurations have been in force since this process started; 1 is the one it started with."""
+    restart_hash: str = ""
+    """`contract.settings.restart_hash`, places included: the same file has the same. Where only `hash` differs from
+    what is wanted, `PUT /admin/config` is enough. Empty: an engine that does not take it."""
 
 
 class LoadStatus(msgspec.Struct, frozen=True, rename="camel"):

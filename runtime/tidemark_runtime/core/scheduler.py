@@ -66,6 +66,15 @@ class Scheduler:
         self._first_turns: list[float] = []
         self.counters = Counters()
 
+    def configure(self, settings: config.SchedulerConfig) -> None:
+        """Decide by `settings` from the next `schedule` on; who runs or waits already stays where it is.
+
+        Raises `ValueError` for another `max_num_seqs`: the slots are made once.
+        """
+        if settings.max_num_seqs != self._settings.max_num_seqs:
+            raise ValueError(f"max_num_seqs is {self._settings.max_num_seqs} for good, got {settings.max_num_seqs}")
+        self._settings = settings
+
     # ---- what callers may know -------------------------------------------------------------------------------
 
     @property

@@ -68,6 +68,13 @@ class Engine(Protocol):
         """Free what these requests hold, within a step. Unknown and finished ids are ignored; idempotent."""
         ...
 
+    async def configure(self, settings: config.EngineConfig) -> None:
+        """Let the engine work by the hot settings of `settings`; returns when it has confirmed that the next step does.
+
+        Raises `ConfigError` when the engine refuses (nothing has changed then), `EngineDead`. Takes as long as a step.
+        """
+        ...
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests, wait until the running ones have ended; False when time ran out."""
         ...
@@ -95,6 +102,8 @@ class EngineClient:
         self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
         self._queues: dict[str, asyncio.Queue[messages.SequenceOutput]] = {}
         self._observers: list[Callable[[messages.EngineStats], None]] = []
+        self._confirmations: dict[int, asyncio.Future[messages.Configured]] = {}
+        self._num_configured = 0
         self._ready: messages.EngineReady | None = None
         self._progress: messages.LoadProgress | None = None
         self._failure: str | None = None
@@ -138,10 +147,7 @@ class EngineClient:
         self._observers.append(observer)
 
     def submit(self, requests: Sequence[messages.EngineRequest]) -> dict[str, asyncio.Queue[messages.SequenceOutput]]:
-        if self._failure is not None or self.ended.is_set():
-            raise errors.EngineDead(self._failure or "the engine process has ended")
-        if self._ready is None:
-            raise errors.EngineDead("the engine is still loading its model")
+        self._check_alive()
         queues = {request.id: asyncio.Queue[messages.SequenceOutput]() for request in requests}
         self._queues.update(queues)
         self._send(messages.Submit(list(requests)))
@@ -151,6 +157,21 @@ class EngineClient:
         live = [request_id for request_id in ids if request_id in self._queues]
         if live and not self.ended.is_set():
             self._send(messages.Abort(live))
+
+    async def configure(self, settings: config.EngineConfig) -> None:
+        self._check_alive()
+        self._num_configured += 1
+        number = self._num_configured
+        confirmation = self._confirmations[number] = asyncio.get_running_loop().create_future()
+        self._send(messages.Configure(number, config_parsing.to_mapping(settings)))
+        try:
+            problems = (await confirmation).problems
+        finally:
+            del self._confirmations[number]
+        if problems:
+            raise errors.ConfigError(
+                [errors.Problem(each.key, each.seen, each.expected, each.remedy) for each in problems]
+            )
 
     async def drain(self, timeout_seconds: float) -> bool:
         self._ending = True
@@ -178,6 +199,12 @@ class EngineClient:
         self._from_engine.close(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _check_alive(self) -> None:
+        if self._failure is not None or self.ended.is_set():
+            raise errors.EngineDead(self._failure or "the engine process has ended")
+        if self._ready is None:
+            raise errors.EngineDead("the engine is still loading its model")
+
     def _send(self, message: messages.ToEngine) -> None:
         # Queued without waiting (there is no high-water mark), so this never blocks the loop. A socket of its own:
         # sending on the one that asyncio reads from would swallow its edge-triggered wake-up.
@@ -204,6 +231,9 @@ class EngineClient:
                 self._progress = message
             case messages.EngineReady():
                 self._ready = message
+            case messages.Configured(number):
+                if number in self._confirmations and not self._confirmations[number].done():
+                    self._confirmations[number].set_result(message)
             case messages.EngineFailed(text, kind):
                 self._failure, self._failure_kind = text, kind
 
@@ -216,6 +246,9 @@ class EngineClient:
         for request_id, queue in self._queues.items():
             queue.put_nowait(messages.SequenceOutput(request_id, [], [], messages.FinishReason.FAILED, message=message))
         self._queues.clear()
+        for confirmation in self._confirmations.values():
+            if not confirmation.done():
+                confirmation.set_exception(errors.EngineDead(message))
         self.ended.set()
 
     async def _take_what_is_left(self) -> None:

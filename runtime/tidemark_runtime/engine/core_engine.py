@@ -90,6 +90,14 @@ class CoreEngine:
             if request_id in self._sequences
         ]
 
+    def configure(self, settings: config.SchedulerConfig) -> None:
+        """Work by `settings` from the next step on. Requests that are here already keep what they have.
+
+        Raises `ValueError` when a setting differs that needs a restart.
+        """
+        self._scheduler.configure(settings)
+        self._settings = settings
+
     def drain(self) -> None:
         """Refuse whatever comes from now on."""
         self._draining = True

@@ -1,7 +1,7 @@
 """Every message between the HTTP process and the engine process: one type each, msgpack on a ZeroMQ socket.
 
-    server -> engine    Submit, Abort, Drain
-    engine -> server    LoadProgress, EngineReady, StepOutputs, EngineFailed
+    server -> engine    Submit, Abort, Configure, Drain
+    engine -> server    LoadProgress, EngineReady, StepOutputs, Configured, EngineFailed
 
 Nothing else crosses, and nothing here imports torch.
 """
@@ -9,9 +9,11 @@ Nothing else crosses, and nothing here imports torch.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
+from tidemark_runtime.contract import admin, status
 from tidemark_runtime.core import sampling, step_plan
 
 
@@ -62,8 +64,24 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
     ids: list[str]
 
 
+class Configure(msgspec.Struct, frozen=True, tag="configure"):
+    """Hot settings to work with from the next step on; answered with one `Configured`."""
+
+    number: int
+    """Of this question, for the answer."""
+    settings: dict[str, dict[str, Any]]
+    """The whole configuration, as `config_parsing.to_mapping` writes it."""
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take nothing new; finish what is here; then the engine process ends by itself with 0."""
+
+
+class Configured(msgspec.Struct, frozen=True, tag="configured"):
+    """The settings of `Configure` are in force; or, with problems, nothing has changed."""
+
+    number: int
+    problems: list[admin.ConfigProblem] = []
 
 
 class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -136,6 +154,8 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
     max_context_tokens: int
     max_request_tokens: int
     """Most tokens one request can have in this slab: min(context, pages x block size)."""
+    shape: status.ModelShape | None = None
+    """For `/status`."""
 
 
 class LoadProgress(msgspec.Struct, frozen=True, tag="progress"):
@@ -153,5 +173,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag="failed"):
     """Name of the exception class, for example `UnsupportedModel`."""
 
 
-ToEngine = Submit | Abort | Drain
-FromEngine = StepOutputs | EngineReady | LoadProgress | EngineFailed
+ToEngine = Submit | Abort | Configure | Drain
+FromEngine = StepOutputs | EngineReady | LoadProgress | Configured | EngineFailed

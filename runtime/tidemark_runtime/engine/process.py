@@ -6,6 +6,7 @@ Started by `client.start` as `python -m tidemark_runtime.engine.process`, with a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import os
 import pathlib
@@ -19,7 +20,8 @@ import msgspec
 import zmq
 
 from tidemark_runtime import config, config_parsing, errors
-from tidemark_runtime.engine import core_engine, messages, parent_death, worker_thread
+from tidemark_runtime.contract import status
+from tidemark_runtime.engine import core_engine, hot_settings, messages, parent_death, worker_thread
 from tidemark_runtime.model import sources
 from tidemark_runtime.worker import interface, torch_worker
 
@@ -63,9 +65,10 @@ class EngineProcess:
         # What loading made stays for good: the collector need not look at it again in the middle of a step.
         gc.collect()
         gc.freeze()
+        hot = hot_settings.HotSettings(settings, worker.facts, engine)
         self._send(_ready(worker.facts, settings))
         while not engine.drained:
-            outputs = self._receive(engine)
+            outputs = self._receive(engine, hot)
             if engine.has_work:
                 outputs += engine.step()
             self._publish(engine, outputs)
@@ -77,7 +80,7 @@ class EngineProcess:
         message = str(error) if isinstance(error, errors.TidemarkError) else f"{type(error).__name__}: {error}"
         self._send(messages.EngineFailed(message, type(error).__name__))
 
-    def _receive(self, engine: core_engine.CoreEngine) -> list[messages.SequenceOutput]:
+    def _receive(self, engine: core_engine.CoreEngine, hot: hot_settings.HotSettings) -> list[messages.SequenceOutput]:
         """Take in all that has come; with nothing to do, wait for something."""
         outputs: list[messages.SequenceOutput] = []
         if not engine.has_work and not self._to_engine.poll(int(HEARTBEAT_SECONDS * 1000)):
@@ -88,6 +91,8 @@ class EngineProcess:
                     outputs += engine.submit(requests)
                 case messages.Abort(ids):
                     outputs += engine.abort(ids)
+                case messages.Configure(number, settings):
+                    self._send(messages.Configured(number, hot.take_over(settings)))
                 case messages.Drain():
                     engine.drain()
         return outputs
@@ -129,7 +134,14 @@ def _ready(facts: interface.WorkerFacts, settings: config.EngineConfig) -> messa
         page_bytes=facts.layout.page_bytes,
         max_context_tokens=facts.max_context_tokens,
         max_request_tokens=min(facts.max_context_tokens, capacity),
+        shape=_shape(facts),
     )
+
+
+def _shape(facts: interface.WorkerFacts) -> status.ModelShape | None:
+    if facts.shape is None:
+        return None
+    return status.ModelShape(**dataclasses.asdict(facts.shape), kv_token_bytes=facts.layout.token_bytes)
 
 
 def main() -> int:

@@ -13,12 +13,14 @@ from tidemark_runtime import config, errors
 from tidemark_runtime.contract import http
 from tidemark_runtime.engine import client
 from tidemark_runtime.server import (
+    admin,
     auth,
     bodies,
     chat,
     completions,
     context,
     counters,
+    draining,
     endpoint,
     health,
     keys,
@@ -27,6 +29,7 @@ from tidemark_runtime.server import (
     request_id,
     responses,
     status,
+    tls,
     tokenize,
 )
 from tidemark_runtime.text import text_model
@@ -45,7 +48,7 @@ def create_app(
 ) -> applications.Starlette:
     """The whole server. Engine and text may be None and come later (`app.state.shared`), while they load.
 
-    Raises `ConfigError` when the key file cannot be used.
+    Raises `ConfigError` when a file with keys, tokens or a certificate cannot be used.
     """
     shared = create_context(parsed, model_name=model_name, clock=clock)
     if engine is not None:
@@ -58,15 +61,52 @@ def create_context(
     parsed: config.EngineConfig, *, model_name: str | None = None, clock: Callable[[], float] = time.monotonic
 ) -> context.Context:
     """What routes share, without an engine yet. Raises `ConfigError`."""
-    path = parsed.server.api_keys_file
-    key_file = keys.KeyFile(Path(path), clock) if path is not None else None
+    server = parsed.server
+    files = _Files(clock)
+    api_keys = files.keys("server.apiKeysFile", server.api_keys_file)
+    admin_tokens = files.keys("server.adminTokenFile", server.admin_token_file)
+    certificate = files.certificate(server.tls_cert_file, server.tls_key_file)
+    files.check()
     return context.Context(
         config=parsed,
         metrics=counters.ServerMetrics(),
-        keys=key_file,
+        keys=api_keys,
+        admin_tokens=admin_tokens,
+        certificate=certificate,
         model_name=model_name or context.served_name(parsed),
         clock=clock,
     )
+
+
+class _Files:
+    """Opens the files that may change while we run; every problem of all of them is said at once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._problems: list[errors.Problem] = []
+
+    def keys(self, setting: str, path: str | None) -> keys.KeyFile | None:
+        if path is None:
+            return None
+        try:
+            return keys.KeyFile(Path(path), self._clock, setting)
+        except errors.ConfigError as error:
+            self._problems += error.problems
+            return None
+
+    def certificate(self, cert_path: str | None, key_path: str | None) -> tls.Certificate | None:
+        if cert_path is None or key_path is None:
+            return None
+        try:
+            return tls.Certificate(Path(cert_path), Path(key_path), self._clock)
+        except errors.ConfigError as error:
+            self._problems += error.problems
+            return None
+
+    def check(self) -> None:
+        """Raises `ConfigError`."""
+        if self._problems:
+            raise errors.ConfigError(self._problems)
 
 
 def attach(shared: context.Context, engine: client.Engine) -> None:
@@ -84,6 +124,7 @@ def build(shared: context.Context) -> applications.Starlette:
         routing.Route(http.READY_PATH, probes.ready, methods=get),
         routing.Route(http.STATUS_PATH, status.Status(shared).get, methods=get),
         routing.Route(http.METRICS_PATH, metrics.Metrics(shared).get, methods=get),
+        routing.Route(http.ADMIN_CONFIG_PATH, admin.AdminConfig(shared).serve, methods=["GET", "PUT"]),
         routing.Route(http.MODELS_PATH, names.index, methods=get),
         routing.Route(http.MODELS_PATH + "/{name:path}", names.get, methods=get),
         routing.Route(http.TOKENIZE_PATH, tokenize.Tokenize(shared).post, methods=post),
@@ -92,7 +133,11 @@ def build(shared: context.Context) -> applications.Starlette:
     ]
     app = applications.Starlette(
         routes=routes,
-        middleware=[middleware.Middleware(request_id.RequestId), middleware.Middleware(auth.Gate, shared=shared)],
+        middleware=[
+            middleware.Middleware(request_id.RequestId),
+            middleware.Middleware(draining.Draining, shared=shared),
+            middleware.Middleware(auth.Gate, shared=shared),
+        ],
         exception_handlers={
             errors.TidemarkError: responses.on_error,
             exceptions.HTTPException: responses.on_error,

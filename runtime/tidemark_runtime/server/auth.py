@@ -1,4 +1,4 @@
-"""Who may use the API: one middleware, before anything of the request is read."""
+"""Who may use the API, and who /admin: one middleware, before anything of the request is read."""
 
 from __future__ import annotations
 
@@ -10,25 +10,65 @@ from tidemark_runtime.contract import http
 from tidemark_runtime.server import context, responses
 
 
+class NoAdmin(errors.RequestError):
+    """No token file is set, so there is no /admin."""
+
+    status = 404
+    kind = "not_found_error"
+    code = "admin_disabled"
+
+
 class Gate:
-    """ASGI middleware: every path but the open ones needs a key, and is refused before its body is read."""
+    """ASGI middleware: every path but the open ones needs a key, and is refused before its body is read.
+
+    Below /admin it is an admin token instead, and where no token file is set, there is nothing.
+    """
 
     def __init__(self, app: types.ASGIApp, shared: context.Context) -> None:
         self._app = app
         self._shared = shared
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (self._app if refusal is None else responses.refusal(refusal))(scope, receive, send)
+
+    def _refusal(self, scope: types.Scope) -> errors.RequestError | None:
+        path = scope["path"]
+        if f"{path}/".startswith(http.ADMIN_PREFIX):
+            return self._admin_refusal(scope)
         keys = self._shared.keys
-        if scope["type"] != "http" or keys is None or scope["path"] in http.OPEN_PATHS:
-            await self._app(scope, receive, send)
-            return
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and keys.allows(_as_utf8(key.strip())):
-            await self._app(scope, receive, send)
-            return
+        if keys is None or path in http.OPEN_PATHS:
+            return None
+        key = _bearer(scope)
+        if key is not None and keys.allows(key):
+            return None
         self._shared.metrics.rejected("unauthorized")
-        message = "Incorrect API key." if key else "No API key. Send it as `Authorization: Bearer KEY`."
-        await responses.refusal(errors.Unauthorized(message))(scope, receive, send)
+        return errors.Unauthorized(
+            "No API key. Send it as `Authorization: Bearer KEY`." if key is None else "Incorrect API key."
+        )
+
+    def _admin_refusal(self, scope: types.Scope) -> errors.RequestError | None:
+        tokens = self._shared.admin_tokens
+        if tokens is None:
+            return NoAdmin(
+                "This server has no /admin. To enable it, start it with --admin-token-file FILE "
+                "(server.adminTokenFile), a file that holds the token."
+            )
+        token = _bearer(scope)
+        if token is not None and tokens.allows(token):
+            return None
+        return errors.Unauthorized(
+            "No admin token. Send it as `Authorization: Bearer TOKEN`; an API key does not open /admin."
+            if token is None
+            else "Incorrect admin token. An API key does not open /admin.",
+            code="invalid_admin_token",
+        )
+
+
+def _bearer(scope: types.Scope) -> str | None:
+    """What follows `Bearer`; None where there is nothing."""
+    scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+    return _as_utf8(key.strip()) if scheme.lower() == "bearer" and key.strip() else None
 
 
 def _as_utf8(value: str) -> str:

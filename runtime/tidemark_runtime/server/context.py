@@ -8,10 +8,12 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidemark_runtime import config, config_parsing, errors
-from tidemark_runtime.contract import reasons
+from tidemark_runtime import config as config_
+from tidemark_runtime import config_parsing, errors
+from tidemark_runtime.contract import reasons, settings
 from tidemark_runtime.engine import client, messages
-from tidemark_runtime.server import counters, keys
+from tidemark_runtime.server import counters, log_level, tls
+from tidemark_runtime.server import keys as keys_
 from tidemark_runtime.text import text_model
 
 OFFLOAD_THREADS = 2
@@ -28,12 +30,16 @@ class Work(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """Mutable, and owned by the event loop: `text` and `engine` come when they are loaded, `draining` once."""
+    """Mutable, and owned by the event loop: `text` and `engine` come when they are loaded, `draining` once, `config`
+    with every hot change."""
 
-    config: config.EngineConfig
+    config: config_.EngineConfig
+    """What is in force now: read it anew each time, keep no part of it."""
     metrics: counters.ServerMetrics
-    keys: keys.KeyFile | None
+    keys: keys_.KeyFile | None
     model_name: str
+    admin_tokens: keys_.KeyFile | None = None
+    certificate: tls.Certificate | None = None
     engine: client.Engine | None = None
     text: text_model.TextModel | None = None
     load_failure: str | None = None
@@ -41,6 +47,11 @@ class Context:
     load_failure_kind: str = ""
     """Name of the exception class of `load_failure`."""
     draining: bool = False
+    """SIGTERM has come: not ready, but what still arrives is served."""
+    closed: bool = False
+    """Nothing is served any more: the process is about to end."""
+    num_active: int = 0
+    """Requests that have arrived and are not wholly answered, probes and scrapes left out."""
     clock: Callable[[], float] = time.monotonic
     started_at: float = 0.0
     """By `clock`."""
@@ -52,11 +63,38 @@ class Context:
     generations: set[Work] = field(default_factory=set)
     """Client requests that the engine works on now."""
     config_hash: str = ""
+    restart_hash: str = ""
+    generation: int = 1
+    """How many configurations have been in force since the start."""
 
     def __post_init__(self) -> None:
         self.started_at = self.clock()
         self.created = int(time.time())
         self.config_hash = config_parsing.config_hash(self.config)
+        self.restart_hash = settings.restart_hash(self.config)
+
+    def take_over(self, new: config_.EngineConfig) -> None:
+        """Let `new`, which the engine has confirmed, be in force on this side, too."""
+        self.config = new
+        self.config_hash = config_parsing.config_hash(new)
+        self.generation += 1
+        log_level.apply(new.server.log_level)
+
+    @property
+    def file_problem(self) -> tuple[reasons.Reason, str] | None:
+        """What is wrong with a file that may change while we run, and is served from what was read before."""
+        for file in (self.keys, self.admin_tokens):
+            if file is not None and file.problem is not None:
+                return reasons.Reason.KEYS_UNREADABLE, file.problem
+        if self.certificate is not None and self.certificate.problem is not None:
+            return reasons.Reason.TLS_UNREADABLE, self.certificate.problem
+        return None
+
+    def refresh_files(self) -> None:
+        """Look at the files that may change, each once a second at most."""
+        for file in (self.keys, self.admin_tokens, self.certificate):
+            if file is not None:
+                file.refresh()
 
     def unix_time(self) -> int:
         """Now, in whole seconds."""
@@ -97,7 +135,7 @@ class Context:
         """
         if self.failure is not None:
             raise errors.EngineDead(self.failure)
-        if self.draining:
+        if self.closed:
             raise errors.Draining("The server is shutting down. Try again, another replica will answer.")
         ready = self.ready
         if ready is None or self.engine is None or self.text is None:
@@ -118,7 +156,7 @@ class Serving:
     ready: messages.EngineReady
 
 
-def served_name(parsed: config.EngineConfig) -> str:
+def served_name(parsed: config_.EngineConfig) -> str:
     """What clients call the model: the configured name, or the source's last part without `.gguf`."""
     if parsed.model.name:
         return parsed.model.name

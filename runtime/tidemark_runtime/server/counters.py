@@ -10,6 +10,7 @@ from tidemark_runtime.engine import messages
 
 OUTCOMES = ("stop", "length", "aborted", "rejected", "timeout", "failed")
 """Present from the start, so that a rate over them is never missing."""
+RELOAD_RESULTS = ("applied", "unchanged", "rejected")
 
 
 class ServerMetrics:
@@ -30,9 +31,12 @@ class ServerMetrics:
         self._step_tokens = self._histogram(names.STEP_TOKENS)
         self._queue_wait = self._histogram(names.QUEUE_WAIT)
         self._step_duration = self._histogram(names.STEP_DURATION)
+        self._reloads = self._counter(names.CONFIG_RELOADS)
         self._last_step = 0
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
+        for result in RELOAD_RESULTS:
+            self._reloads.labels(result)
 
     def request(self, outcome: str, duration_seconds: float) -> None:
         """One generation request has ended."""
@@ -42,6 +46,10 @@ class ServerMetrics:
     def rejected(self, reason: str) -> None:
         """One request was refused."""
         self._rejected.labels(reason).inc()
+
+    def config_reload(self, result: str) -> None:
+        """One of `RELOAD_RESULTS`: a configuration was sent to this engine."""
+        self._reloads.labels(result).inc()
 
     def prompt_tokens(self, count: int) -> None:
         self._prompt_tokens.inc(count)

@@ -5,43 +5,38 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from tidemark_runtime import errors
+from tidemark_runtime.server import watched_files
 
 _log = logging.getLogger(__name__)
-
-CHECK_SECONDS = 1.0
-"""A changed file is seen within this time; one `stat` a second costs nothing."""
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 """Only at the start or after a space: a key with `#` inside stays whole, instead of opening with its first part."""
 
-Stamp = tuple[int, int, int]
-
 
 class KeyFile:
-    """The keys that open the API. A file that goes bad later leaves the last good keys in force."""
+    """The keys that open the API, or the tokens that open /admin. A file that goes bad later leaves the last good ones
+    in force."""
 
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        """Raises `ConfigError` when the file cannot be read or holds no key."""
+    def __init__(self, path: Path, clock: Callable[[], float], setting: str = "server.apiKeysFile") -> None:
+        """Raises `ConfigError`, naming `setting`, when the file cannot be read or holds no key."""
         self._path = path
-        self._clock = clock
+        self._setting = setting
         self.problem: str | None = None
         """What is wrong with the file now, for `/status`; None when it is fine."""
+        self._digests: tuple[bytes, ...] = ()
         try:
-            self._stamp: Stamp | None = _stamp(path)
-            self._digests = _read(path)
+            self._file = watched_files.WatchedFiles((path,), clock, self._take, self._failed)
         except (OSError, ValueError) as error:
-            raise errors.ConfigError([_problem(path, error)]) from error
-        self._checked_at = clock()
+            raise errors.ConfigError([self._problem(error)]) from error
 
     def allows(self, key: str) -> bool:
         """True for a key of the file. Takes the same time wherever the difference is."""
-        self._refresh()
+        self.refresh()
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         found = False
         for known in self._digests:
@@ -50,32 +45,26 @@ class KeyFile:
 
     def refresh(self) -> None:
         """Look at the file now if it was not looked at lately; `/status` calls it so that `problem` is fresh."""
-        self._refresh()
+        self._file.refresh()
 
-    def _refresh(self) -> None:
-        now = self._clock()
-        if now - self._checked_at < CHECK_SECONDS:
-            return
-        self._checked_at = now
-        try:
-            stamp = _stamp(self._path)
-            if stamp == self._stamp and self.problem is None:
-                return
-            self._digests = _read(self._path)
-        except (OSError, ValueError) as error:
-            problem = f"{_problem(self._path, error)} The keys read before stay in force."
-            if problem != self.problem:
-                _log.error("key file unusable, last good keys stay path=%s reason=%s", self._path, _reason(error))
-            self.problem = problem
-            return
-        self._stamp, self.problem = stamp, None
-        _log.info("key file read path=%s num_keys=%d", self._path, len(self._digests))
+    def _take(self) -> None:
+        first = not self._digests
+        self._digests = _read(self._path)
+        self.problem = None
+        if not first:
+            _log.info("key file read path=%s num_keys=%d", self._path, len(self._digests))
 
+    def _failed(self, error: OSError | ValueError) -> None:
+        problem = f"{self._problem(error)} The keys read before stay in force."
+        if problem != self.problem:
+            reason = watched_files.reason(error)
+            _log.error("key file unusable, last good keys stay path=%s reason=%s", self._path, reason)
+        self.problem = problem
 
-def _stamp(path: Path) -> Stamp:
-    """Changes with every way to replace or edit a file, a Kubernetes Secret's swapped link included."""
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    def _problem(self, error: Exception) -> errors.Problem:
+        reason = watched_files.reason(error)
+        remedy = f"It cannot be used: {reason}. Put one key on each line and let this user read the file."
+        return errors.Problem(self._setting, str(self._path), "a readable file with at least one key", remedy)
 
 
 def _read(path: Path) -> tuple[bytes, ...]:
@@ -86,15 +75,3 @@ def _read(path: Path) -> tuple[bytes, ...]:
     if not digests:
         raise ValueError("it holds no key")
     return digests
-
-
-def _reason(error: Exception) -> str:
-    """Never the content: a decoding error would quote it."""
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8 text"
-    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
-
-
-def _problem(path: Path, error: Exception) -> errors.Problem:
-    remedy = f"It cannot be used: {_reason(error)}. Put one key on each line and let this user read the file."
-    return errors.Problem("server.apiKeysFile", str(path), "a readable file with at least one key", remedy)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol
 
@@ -22,6 +23,10 @@ _log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.1
 """How often the engine is looked at while nothing else happens."""
+QUIET_SECONDS = 0.3
+"""Nothing must run for so long before the end: a connection accepted last may not have sent its request yet."""
+ENGINE_END_SECONDS = 10
+"""How long an engine without work may take to end by itself; then it is killed."""
 LAST_WORDS_SECONDS = 5
 """At the end, how long answers that are already made may take to reach slow clients."""
 KEEP_ALIVE_SECONDS = 75
@@ -60,7 +65,8 @@ class Lifecycle:
 
     async def run(self, listener: socket.socket) -> int:
         """Serves until a signal, or the engine's end; returns the exit code."""
-        server = _HttpServer(_http_config(app.build(self._shared)))
+        tls = self._shared.certificate.context if self._shared.certificate is not None else None
+        server = _HttpServer(_http_config(app.build(self._shared), tls))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -70,7 +76,7 @@ class Lifecycle:
             if serving.done():
                 message = f"the HTTP server has ended: {serving.exception() or 'nobody asked it to'}"
                 return self._fail(reasons.Reason.ENGINE_FAILED, message)
-            return await self._end()
+            return await self._end(server)
         finally:
             loop.remove_signal_handler(signal.SIGTERM)
             loop.remove_signal_handler(signal.SIGINT)
@@ -96,6 +102,7 @@ class Lifecycle:
         seen: messages.LoadProgress | None = None
         try:
             while not self._stop.is_set() and self._shared.failure is None and not serving.done():
+                self._shared.refresh_files()
                 progress = self._shared.engine.progress if self._shared.engine is not None else None
                 if not announced and progress is not None and progress != seen:
                     seen = progress
@@ -120,38 +127,45 @@ class Lifecycle:
             _log.exception("loading failed")
             self._shared.load_failure = f"{type(error).__name__}: {error}"
 
-    async def _end(self) -> int:
+    async def _end(self, server: _HttpServer) -> int:
         if self._shared.failure is not None:
             return self._fail(self._shared.failure_reason, self._shared.failure)
         self._shared.draining = True
         seconds = self._shared.config.server.drain_seconds
         self._announcer.draining(len(self._shared.generations), seconds)
-        finished = await self._drain(seconds)
+        finished = await self._drain(server)
+        self._shared.closed = True
         if self._shared.failure is not None:
             return self._fail(self._shared.failure_reason, self._shared.failure)
+        if finished and self._shared.engine is not None:
+            await self._shared.engine.drain(ENGINE_END_SECONDS)
         if not finished:
-            _log.warning("drain ended early unfinished_requests=%d", len(self._shared.generations))
+            _log.warning("drain ended early unfinished_requests=%d", self._shared.num_active)
             for work in list(self._shared.generations):
                 work.cancel(errors.Draining("The server is shutting down and ended this request."))
         return EXIT_INTERRUPTED if self._stop_now.is_set() else EXIT_OK
 
-    async def _drain(self, seconds: float) -> bool:
-        if self._shared.engine is None:
+    async def _drain(self, server: _HttpServer) -> bool:
+        """Serve what arrives: for the lame-duck time on new connections too, then on those that are open; until nothing
+        runs. False when the drain time, or patience, ran out with requests unfinished."""
+        shared, now = self._shared, asyncio.get_running_loop().time
+        if shared.ready is None:
             return True
-        draining = asyncio.ensure_future(self._shared.engine.drain(seconds))
-        hurry = asyncio.create_task(self._until_hurried())
-        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (draining, hurry):
-            if not task.done():
-                task.cancel()
-        await asyncio.gather(draining, hurry, return_exceptions=True)
-        return not draining.cancelled() and draining.result()
-
-    async def _until_hurried(self) -> None:
-        """A second Ctrl-C; or the engine stands still, and waiting for its requests only keeps a new one away."""
-        while not self._stop_now.is_set() and not self._shared.stalled:
+        settings, started = shared.config.server, now()
+        quiet_since: float | None = None
+        while shared.failure is None:
+            age = now() - started
+            if age >= settings.lame_duck_seconds:
+                server.stop_listening()
+                quiet_since = None if shared.num_active else (quiet_since if quiet_since is not None else now())
+                if quiet_since is not None and now() - quiet_since >= QUIET_SECONDS:
+                    return True
+            # An engine that stands still is not waited for: that would only keep a new one away.
+            if age >= settings.drain_seconds or self._stop_now.is_set() or shared.stalled:
+                return not shared.num_active
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop_now.wait(), WATCH_SECONDS)
+        return False
 
     def _fail(self, reason: reasons.Reason, message: str) -> int:
         """Whoever still waits gets an error (the engine's client sees to that); then the process ends."""
@@ -160,16 +174,22 @@ class Lifecycle:
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, without its own idea of signals."""
+    """uvicorn, without its own idea of signals, and with a listener that can close before its connections do."""
+
+    def stop_listening(self) -> None:
+        """Refuse new connections from now on; those that are open stay. Idempotent."""
+        for server in self.servers:
+            server.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
 
-def _http_config(application: Callable[..., Any]) -> uvicorn.Config:
+def _http_config(application: Callable[..., Any], tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
         application,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
         http=protocol.Protocol,
         ws="none",
         lifespan="off",

@@ -37,12 +37,12 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url(listener: socket.socket) -> str:
+def url(listener: socket.socket, scheme: str = "http") -> str:
     """Where a client on this machine reaches it."""
     host, port = listener.getsockname()[:2]
     if host in _WILDCARDS:
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _explain(host: str, port: int, error: OSError) -> str:

@@ -38,7 +38,7 @@ class EngineCollector(registry.Collector):
         engine = self._shared.engine
         stats = engine.stats if engine is not None else messages.EngineStats()
         ready = engine.ready if engine is not None else None
-        yield _family(names.CONFIG_INFO, {(self._shared.config_hash, "1"): 1.0})
+        yield _family(names.CONFIG_INFO, {(self._shared.config_hash, str(self._shared.generation)): 1.0})
         yield from _batch(stats, self._shared.config.scheduler.max_num_seqs)
         yield from _memory(stats, ready)
         yield from _compute(ready)

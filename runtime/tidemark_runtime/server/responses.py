@@ -20,6 +20,8 @@ LINGER_SECONDS = 2.0
 """Long enough for tens of megabytes on a local network, short enough to bound what a hostile client can hold."""
 DRAIN_RETRY_SECONDS = 5
 """A pod that drains is replaced in about that time."""
+CONFIRM_RETRY_SECONDS = 2
+"""A step of a long prompt on a slow processor takes seconds."""
 
 
 def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> starlette_responses.Response:
@@ -40,6 +42,9 @@ def describe(error: Exception) -> tuple[int, common.ErrorBody, dict[str, str]]:
         status, kind, param = 503, "server_error", None
         code = "draining" if isinstance(error, errors.Draining) else "loading"
         headers["retry-after"] = str(DRAIN_RETRY_SECONDS)
+    elif isinstance(error, errors.NotConfirmed):
+        status, kind, code, param = 503, "server_error", "config_not_confirmed", None
+        headers["retry-after"] = str(CONFIRM_RETRY_SECONDS)
     elif isinstance(error, errors.EngineDead):
         status, kind, code, param = 503, "server_error", "engine_dead", None
     elif isinstance(error, errors.EngineError):

@@ -20,18 +20,17 @@ def state_of(shared: context.Context) -> tuple[status.EngineState, str]:
         text = f"No step was finished for {age:.0f} seconds although there is work. Restart this engine."
         return status.EngineState.STALLED, text
     if shared.draining:
-        return status.EngineState.DRAINING, "Shutting down: running requests finish, new ones are refused."
+        return status.EngineState.DRAINING, "Shutting down: what has arrived is served; send nothing new here."
     if shared.ready is None:
         return status.EngineState.LOADING, _loading_text(shared)
-    if shared.keys is not None and shared.keys.problem is not None:
-        return status.EngineState.READY, shared.keys.problem
+    if shared.file_problem is not None:
+        return status.EngineState.READY, shared.file_problem[1]
     return status.EngineState.READY, "Serving."
 
 
 def build(shared: context.Context, version: str) -> status.EngineStatus:
     """The document, from what is known now; parts that come with the loaded model are empty before."""
-    if shared.keys is not None:
-        shared.keys.refresh()
+    shared.refresh_files()
     state, message = state_of(shared)
     ready = shared.engine.ready if shared.engine is not None else None
     return status.EngineStatus(
@@ -43,8 +42,9 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
             shared.config.model.source,
             ready.max_context_tokens if ready else 0,
             ready.max_request_tokens if ready else 0,
+            ready.shape if ready else None,
         ),
-        config=status.ConfigStatus(shared.config_hash),
+        config=status.ConfigStatus(shared.config_hash, shared.generation, shared.restart_hash),
         reason=_reason(shared, state),
         worker=ready.worker if ready else {},
         kernel_paths=ready.kernel_paths if ready else {},
@@ -62,8 +62,8 @@ def _reason(shared: context.Context, state: status.EngineState) -> str:
             return shared.failure_reason
         case status.EngineState.STALLED:
             return reasons.Reason.STALLED
-        case status.EngineState.READY if shared.keys is not None and shared.keys.problem is not None:
-            return reasons.Reason.KEYS_UNREADABLE
+        case status.EngineState.READY if shared.file_problem is not None:
+            return shared.file_problem[0]
         case _:
             return ""
 

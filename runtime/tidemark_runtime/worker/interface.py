@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemark_runtime.core import step_plan
-from tidemark_runtime.planning import page_layout
+from tidemark_runtime.planning import capacity, page_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,12 @@ class WorkerFacts:
     """What the settings and the model allow; the slab may hold less."""
     memory_bytes: dict[str, int]
     """Measured, by part: `weights`, `kv`."""
+    memory_limit_bytes: int = 0
+    """What the whole pod may use; 0 where nobody knows."""
+    step_token_bytes: int = 0
+    """Workspace that each token of a step's budget takes; part of `memory_bytes["workspace"]`."""
+    shape: capacity.ModelShape | None = None
+    """Of the loaded model, for plans made before the next start."""
     kernel_paths: dict[str, str] = field(default_factory=dict)
     """op -> path that runs, for example {"linear": "rows<=8: grouped4, else bfloat16", "attention": "cpu-c"}."""
     notes: dict[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from tidemark_runtime.model import linear, linear_choice, sources, tensors
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.planning import page_layout, pool_size
+from tidemark_runtime.planning import capacity, page_layout, pool_size
 from tidemark_runtime.worker import cpu, interface, slab
 
 HTTP_PROCESS_BYTES = 200 * pool_size.MIB_BYTES
@@ -54,7 +54,8 @@ def load(
         factory = linear.LinearFactory(policy)
         model = model_loading.load(checkpoint, factory, progress)
     layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
-    size = _pool_size(settings, spec, layout, limit, factory.num_bytes, max_context_tokens)
+    shape = _shape(spec, factory.num_bytes)
+    size = _pool_size(settings, shape, layout, limit, max_context_tokens)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
     memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
@@ -66,6 +67,9 @@ def load(
         num_pages=size.num_pages,
         max_context_tokens=max_context_tokens,
         memory_bytes=size.parts_bytes,
+        memory_limit_bytes=limit.num_bytes,
+        step_token_bytes=capacity.step_token_bytes(shape),
+        shape=shape,
         kernel_paths={**kernels.paths(), **factory.kernel_paths},
         notes={
             "threads": str(threads),
@@ -80,10 +84,9 @@ def load(
 
 def _pool_size(
     settings: config.EngineConfig,
-    spec: model_spec.ModelSpec,
+    shape: capacity.ModelShape,
     layout: page_layout.PageLayout,
     limit: cpu.MemoryLimit,
-    weights_bytes: int,
     max_context_tokens: int,
 ) -> pool_size.PoolSize:
     """Raises CapacityError where not one page is left. Called with the weights in memory: overhead is measured."""
@@ -92,28 +95,31 @@ def _pool_size(
         num_pages=settings.kv_cache.num_pages,
         memory_bytes=settings.kv_cache.memory,
     )
+    scheduler = settings.scheduler
     demand = pool_size.Demand(
         limit_bytes=limit.num_bytes,
-        weights_bytes=weights_bytes,
-        workspace_bytes=workspace_bytes(spec, settings.scheduler),
-        overhead_bytes=max(0, cpu.resident_bytes() - weights_bytes) + HTTP_PROCESS_BYTES,
-        max_num_seqs=settings.scheduler.max_num_seqs,
+        weights_bytes=shape.weights_bytes,
+        workspace_bytes=capacity.workspace_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        overhead_bytes=max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES,
+        max_num_seqs=scheduler.max_num_seqs,
         max_context_tokens=max_context_tokens,
     )
     return pool_size.decide(layout, wishes, demand)
 
 
-def workspace_bytes(spec: model_spec.ModelSpec, scheduler: config.SchedulerConfig) -> int:
-    """Activations and logits of the largest step, in float32.
-
-    Per token: the residual stream, its addend and its norm, Q, K, V and the attention's output, gate, up and their
-    product. Per sampled sequence: its logits and the sampler's copy.
-    """
-    float32_bytes = 4
-    heads = 2 * (spec.num_heads + spec.num_kv_heads)
-    per_token = 4 * spec.hidden_size + heads * spec.head_dim + 3 * spec.intermediate_size
-    tokens = scheduler.max_num_batched_tokens * per_token
-    return float32_bytes * (tokens + 2 * scheduler.max_num_seqs * spec.vocab_size)
+def _shape(spec: model_spec.ModelSpec, weights_bytes: int) -> capacity.ModelShape:
+    """What the planner knows of a model, of this one."""
+    return capacity.ModelShape(
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        hidden_size=spec.hidden_size,
+        intermediate_size=spec.intermediate_size,
+        vocab_size=spec.vocab_size,
+        max_context_tokens=spec.max_context_tokens,
+        weights_bytes=weights_bytes,
+    )
 
 
 def _memory_limit(hardware: config.HardwareConfig) -> cpu.MemoryLimit:

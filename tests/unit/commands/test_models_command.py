@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import signal
@@ -8,8 +10,10 @@ from pathlib import Path
 import pytest
 import typer.testing
 
+from tidemark_operator import cli
 from tidemark_runtime import errors, model_store
 from tidemark_runtime.commands import models
+from tidemark_runtime.model import known
 
 NAME = "smollm2-135m"
 
@@ -62,18 +66,29 @@ def test_another_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fetch", "nope"), f"error: no model 'nope' can be fetched, expected one of {NAME}"),
-        (("verify", "nope"), "error: no model 'nope'"),
+        (("fetch", "nope"), f"tidemark: no model 'nope' can be fetched, expected one of {NAME}"),
+        (("verify", "nope"), "tidemark: no model 'nope'"),
         (("verify", NAME), f"Fetch it: tidemark models fetch {NAME}"),
-        (("fetch", NAME, "--from", "/gone.whl"), "error: /gone.whl: no such file"),
+        (("fetch", NAME, "--from", "/gone.whl"), "tidemark: /gone.whl: no such file"),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_1(arguments: tuple[str, ...], message: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+def test_an_error_is_one_line_and_exit_code_1(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["models", *arguments]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["models", "verify", NAME, "--output", "json"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    error = json.loads(shown.err)["error"]
+    assert f"Fetch it: tidemark models fetch {NAME}" in error["message"]
+    assert error["problems"] == []
 
 
 def test_verify_reports(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +97,84 @@ def test_verify_reports(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("verify", NAME, "-o", "json").stdout)["ok"] is True
 
 
-def test_other_exceptions_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_arguments: object, **_more: object) -> Path:
-        raise errors.EngineError("not a model's error, still plain words")
+CONTENT = b"published" * 1000
+MADE = known.KnownModel(
+    name="made",
+    package="llm-made",
+    version="1.0",
+    member="made.gguf",
+    size_bytes=len(CONTENT),
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+    wheel_bytes=10,
+    summary="made",
+)
 
-    monkeypatch.setattr(model_store, "verify", broken)
-    assert run("verify", NAME).exit_code == 1
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is known, and a good copy of it on a stick."""
+    models_known = {"made": MADE}
+    monkeypatch.setattr(known, "KNOWN_MODELS", models_known)
+    monkeypatch.setattr(model_store, "find_known", lambda name, _models=None: models_known[name])
+    stick = tmp_path_factory.mktemp("stick") / "made.gguf"
+    stick.write_bytes(CONTENT)
+    return stick
+
+
+@pytest.mark.parametrize("damaged", [b"X" + CONTENT[1:], CONTENT[:-1]], ids=["same size", "cut off"])
+def test_fetch_replaces_a_damaged_file_and_says_so(
+    store: Path, made: Path, damaged: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "made.gguf").write_bytes(damaged)
+    assert cli.run(["models", "fetch", "made", "--from", str(made)]) == 0
+    assert (store / "made.gguf").read_bytes() == CONTENT
+    said = capsys.readouterr().err
+    assert f"{store / 'made.gguf'}: has " in said
+    assert "it is damaged and fetched again" in said
+
+
+def test_fetch_does_not_keep_a_damaged_file_when_nothing_better_is_found(
+    store: Path, made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "made.gguf").write_bytes(b"X" + CONTENT[1:])
+    assert cli.run(["models", "fetch", "made", "--from", str(made.with_name("gone")), "-o", "json"]) == 1
+    assert not (store / "made.gguf").exists()
+    assert "gone: no such file" in json.loads(capsys.readouterr().err)["error"]["message"]
+
+
+def test_fetch_leaves_a_good_file_as_it_is(store: Path, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "made.gguf").write_bytes(CONTENT)
+    before = (store / "made.gguf").stat()
+    assert cli.run(["models", "fetch", "made", "--from", str(made.with_name("gone"))]) == 0
+    assert (store / "made.gguf").stat().st_ino == before.st_ino
+    assert capsys.readouterr().err == ""
+
+
+def test_fetch_does_not_remove_what_another_fetch_has_put_there_meanwhile(
+    store: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store / "made.gguf"
+    path.write_bytes(b"X" + CONTENT[1:])
+
+    def slow(name: str, *, store: Path) -> Path:
+        made.replace(path)
+        raise errors.CorruptModel("seen before it was replaced")
+
+    monkeypatch.setattr(model_store, "verify", slow)
+    assert cli.run(["models", "fetch", "made", "--from", "gone"]) == 0
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("verb", ["fetch", "verify"])
+def test_a_file_that_cannot_be_read_is_named(
+    verb: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreadable(name: str, *, store: Path) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied", str(store / name))
+
+    monkeypatch.setattr(model_store, "verify", unreadable)
+    assert cli.run(["models", verb, "made"]) == 1
+    assert "made: Permission denied. Check its permissions" in capsys.readouterr().err
 
 
 def test_list_tells_a_cut_off_file_from_a_whole_one(store: Path) -> None:

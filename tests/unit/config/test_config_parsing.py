@@ -120,3 +120,32 @@ def test_the_hash_names_the_settings_and_not_the_place() -> None:
 def test_junk_is_refused_in_words_or_accepted(values: dict[str, Any]) -> None:
     with contextlib.suppress(errors.ConfigError):
         assert isinstance(config_parsing.parse(values), config.EngineConfig)
+
+
+def test_places_are_completed_from_what_runs_and_nothing_else_is() -> None:
+    running = config_parsing.parse(
+        {
+            "model": {"source": "/models/a.gguf", "name": "a"},
+            "server": {"port": 9, "adminTokenFile": "/t", "maxBody": 4096},
+            "scheduler": {"maxNumSeqs": 3},
+        }
+    )
+    completed = config_parsing.parse(config_parsing.with_places({"server": {"host": "::", "port": None}}, running))
+    assert completed.model == config.ModelConfig(source="/models/a.gguf")
+    assert completed.server == config.ServerConfig(host="::", port=9, admin_token_file="/t")
+    assert completed.scheduler == config.SchedulerConfig()
+    assert "server" in problems(config_parsing.with_places({"server": 3}, running))
+    assert config_parsing.parse(config_parsing.with_places(config_parsing.to_mapping(running), running)) == running
+
+
+def test_changes_are_named_with_both_values() -> None:
+    old = config_parsing.parse({})
+    new = config_parsing.parse({"server": {"port": 9}, "kvCache": {"memory": "1Gi"}})
+    assert config_parsing.changes(old, new) == {"kvCache.memory": (None, 2**30), "server.port": (8000, 9)}
+    assert config_parsing.changes(new, new) == {}
+
+
+def test_the_lame_duck_time_is_part_of_the_drain_time() -> None:
+    found = problems({"server": {"lameDuckSeconds": 6, "drainSeconds": 5}})
+    assert "at most server.drainSeconds, 5" in found["server.lameDuckSeconds"]
+    assert config_parsing.parse({"server": {"lameDuckSeconds": 5, "drainSeconds": 5}})

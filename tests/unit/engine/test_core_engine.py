@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import page_checking_worker
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -346,3 +348,80 @@ def test_whatever_comes_each_request_ends_once_and_as_alone(
         else:
             assert bench.tokens.get(request, []) == expected[: len(bench.tokens.get(request, []))]
     assert bench.stats.pages_used == bench.stats.requests_running == bench.stats.requests_waiting == 0
+
+
+# ---- settings that change while requests run ---------------------------------------------------------------------
+
+
+def test_a_change_between_steps_takes_effect_with_the_next_and_disturbs_nobody(overlap: bool) -> None:
+    bench = Bench(overlap=overlap, num_pages=256)
+    for index in range(4):
+        bench.submit(str(index), prompt(90 + index, index), 40)
+    budgets = (8, 256, 16, 1024, 9)
+    for step in range(60):
+        wanted = dataclasses.replace(bench.settings, max_num_batched_tokens=budgets[step % len(budgets)])
+        bench.engine.configure(wanted)
+        bench.step()
+    bench.run()
+    for index in range(4):
+        assert bench.tokens[str(index)] == page_checking_worker.solo(prompt(90 + index, index), 40)
+
+
+def test_the_budget_is_that_of_the_last_change() -> None:
+    bench = Bench(overlap=False)
+    bench.submit("a", prompt(100), 2)
+    bench.engine.configure(dataclasses.replace(bench.settings, max_num_batched_tokens=10))
+    bench.step()
+    assert bench.stats.step_tokens == 10
+    bench.engine.configure(dataclasses.replace(bench.settings, max_num_batched_tokens=70))
+    bench.step()
+    assert bench.stats.step_tokens == 70
+
+
+def test_a_shorter_queue_keeps_those_who_wait_and_refuses_the_next() -> None:
+    bench = Bench(max_num_seqs=1)
+    for name in "abc":
+        bench.submit(name, prompt(5), 3)
+    bench.step()
+    bench.engine.configure(dataclasses.replace(bench.settings, max_queued_requests=1))
+    bench.submit("d", prompt(5), 3)
+    assert bench.finishes == {"d": Finish.REJECTED}
+    assert "maxQueuedRequests is 1" in bench.messages["d"]
+    bench.run()
+    assert {bench.finishes[name] for name in "abc"} == {Finish.LENGTH}
+
+
+def test_a_shorter_wait_ends_those_who_have_waited_longer() -> None:
+    bench = Bench(max_num_seqs=1)
+    bench.submit("a", prompt(5), 40)
+    bench.submit("b", prompt(5), 3)
+    bench.step()
+    bench.now = 10.0
+    bench.engine.configure(dataclasses.replace(bench.settings, max_queue_seconds=9.0))
+    bench.step()
+    assert bench.finishes == {"b": Finish.TIMEOUT}
+    assert "longest allowed are 9 s" in bench.messages["b"]
+
+
+def test_without_preemptions_allowed_those_who_start_have_all_their_pages() -> None:
+    bench = Bench(num_pages=12, max_num_seqs=4)
+    bench.engine.configure(dataclasses.replace(bench.settings, max_preemptions_per_request=0))
+    for index in range(6):
+        bench.submit(str(index), prompt(20, index), 100)
+    bench.run()
+    assert bench.stats.preemptions_total == 0
+    bench.engine.configure(bench.settings)
+    for index in range(6):
+        bench.submit(f"again-{index}", prompt(20, index), 100)
+    bench.run()
+    assert bench.stats.preemptions_total > 0
+    assert set(bench.finishes.values()) == {Finish.LENGTH}
+
+
+def test_the_number_of_slots_is_for_good() -> None:
+    bench = Bench(max_num_seqs=4)
+    with pytest.raises(ValueError, match="max_num_seqs is 4 for good, got 5"):
+        bench.engine.configure(dataclasses.replace(bench.settings, max_num_seqs=5))
+    bench.submit("a", prompt(5), 3)
+    bench.run()
+    assert bench.finishes == {"a": Finish.LENGTH}

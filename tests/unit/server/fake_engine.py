@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from tidemark_runtime import errors
+from tidemark_runtime import config, errors
+from tidemark_runtime.contract import status
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.engine import messages
 
@@ -50,6 +51,7 @@ def ready(**changes: object) -> messages.EngineReady:
         "page_bytes": 256,
         "max_context_tokens": CONTEXT_TOKENS,
         "max_request_tokens": CONTEXT_TOKENS,
+        "shape": status.ModelShape(30, 3, 64, 1000, 1.0),
     }
     return messages.EngineReady(**(values | changes))
 
@@ -74,6 +76,11 @@ class FakeEngine:
         """After so many tokens: this end, with this message."""
         self.submitted: list[messages.EngineRequest] = []
         self.aborted: list[str] = []
+        self.configured: list[config.EngineConfig] = []
+        self.refuse_settings: list[errors.Problem] = []
+        self.may_confirm = asyncio.Event()
+        """Settings are confirmed when this is set: between two steps."""
+        self.may_confirm.set()
         self.drained = self.closed = False
         self.drain_result = True
         self._observers: list[Callable[[messages.EngineStats], None]] = []
@@ -116,6 +123,14 @@ class FakeEngine:
         self.failure, self.failure_kind = message, errors.EngineDead.__name__
         self.end_early = (0, messages.FinishReason.FAILED, message)
         self.resume.set()
+
+    async def configure(self, settings: config.EngineConfig) -> None:
+        await self.may_confirm.wait()
+        if self.failure is not None:
+            raise errors.EngineDead(self.failure)
+        if self.refuse_settings:
+            raise errors.ConfigError(self.refuse_settings)
+        self.configured.append(settings)
 
     async def drain(self, timeout_seconds: float) -> bool:
         self.drained = True

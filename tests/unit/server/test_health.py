@@ -40,7 +40,11 @@ async def test_the_tokenizer_has_to_be_there_too(probe, shared):
 async def test_draining_is_alive_but_not_ready(probe, shared, http):
     shared.draining = True
     assert await probe() == (200, 503, "draining")
-    response = await http.post(paths.CHAT_PATH, json={"messages": [{"role": "user", "content": "Hi"}]})
+    request = {"messages": [{"role": "user", "content": "Hi"}]}
+    response = await http.post(paths.CHAT_PATH, json=request)
+    assert (response.status_code, response.headers["connection"]) == (200, "close")
+    shared.closed = True
+    response = await http.post(paths.CHAT_PATH, json=request)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
     assert response.headers["retry-after"]
 
@@ -77,18 +81,21 @@ async def test_status_tells_model_memory_and_queue(http, engine, clock):
     clock.now += 12
     body = (await http.get(paths.STATUS_PATH)).json()
     assert body["state"] == "ready"
+    shape = body["model"].pop("shape")
     assert body["model"] == {
         "name": "M",
         "source": "/models/tiny.gguf",
         "maxContextTokens": 2048,
         "maxRequestTokens": 2048,
     }
+    assert (shape["numLayers"], shape["weightsBytes"], shape["kvTokenBytes"]) == (30, 1000, 1.0)
     assert body["memory"]["usageRatio"] == 0.5
     assert body["memory"]["partsBytes"]["weights"] == 1000
     assert body["queue"] == {"running": 2, "waiting": 1, "oldestWaitSeconds": 3.0, "preemptionsTotal": 0}
     assert body["worker"]["device"] == "cpu"
     assert body["uptimeSeconds"] == 12
-    assert len(body["config"]["hash"]) == 12
+    assert body["config"]["generation"] == 1
+    assert len(body["config"]["hash"]) == len(body["config"]["restartHash"]) == 12
 
 
 async def test_models_and_tokenize(http, engine):

@@ -10,7 +10,7 @@ import pytest
 from tidemark_runtime import config, errors
 from tidemark_runtime.contract import http as paths
 from tidemark_runtime.server import app as server_app
-from tidemark_runtime.server import keys
+from tidemark_runtime.server import keys, watched_files
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_an_unusable_file_stops_the_start(settings, key_file, content):
 def test_the_file_is_looked_at_once_a_second_at_most(key_file, clock, monkeypatch):
     file = keys.KeyFile(key_file, clock)
     looks = []
-    monkeypatch.setattr(keys, "_stamp", lambda path: looks.append(path) or (0, 0, 0))
+    monkeypatch.setattr(watched_files, "stamp", lambda path: looks.append(path) or (0, 0, 0))
     for _ in range(10):
         file.allows("x")
     assert looks == []

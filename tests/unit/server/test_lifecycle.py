@@ -37,13 +37,18 @@ class Notes:
 
 @pytest.fixture
 def settings(settings):
-    return dataclasses.replace(settings, server=config.ServerConfig(drain_seconds=5.0))
+    return dataclasses.replace(settings, server=config.ServerConfig(drain_seconds=5.0, lame_duck_seconds=0.2))
 
 
 @pytest.fixture
 def listener():
     with listening.bind("127.0.0.1", 0) as bound:
         yield bound
+
+
+@pytest.fixture
+def address(listener):
+    return listener.getsockname()[:2]
 
 
 @pytest.fixture
@@ -65,6 +70,10 @@ def run(engine, text, settings, listener, monkeypatch):
         return life, shared, notes, task
 
     return begin
+
+
+def with_server(parsed: config.EngineConfig, **changes: float) -> config.EngineConfig:
+    return dataclasses.replace(parsed, server=dataclasses.replace(parsed.server, **changes))
 
 
 async def ask(listener: socket.socket, path: str, body: dict | None = None) -> bytes:
@@ -91,7 +100,6 @@ async def test_serves_drains_what_runs_and_ends_with_zero(run, engine, listener)
         await asyncio.sleep(0)
     assert b" 503 " in await ask(listener, "/health/ready")
     assert b" 200 " in await ask(listener, "/health/live")
-    assert b" 503 " in await ask(listener, "/v1/completions", {"prompt": "Hi"})
     engine.resume.set()
     assert b"Hello, world!" in await running
     assert await task == 0
@@ -99,9 +107,55 @@ async def test_serves_drains_what_runs_and_ends_with_zero(run, engine, listener)
     assert (engine.drained, engine.closed) == (True, True)
 
 
-async def test_what_is_not_done_in_time_gets_an_error(run, engine, listener):
+async def refused(address: tuple[str, int]) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(*address)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+async def test_new_connections_are_served_for_the_lame_duck_time_and_refused_after_it(run, engine, address, listener):
+    life, shared, _, task = await run()
+    engine.pause_after = 2
+    running = asyncio.create_task(ask(listener, "/v1/completions", {"prompt": "Hi"}))
+    while not engine.num_running:
+        await asyncio.sleep(0)
+    kept, writer = await asyncio.open_connection(*address)
+    life.stop()
+    while not shared.draining:
+        await asyncio.sleep(0)
+    engine.pause_after = None
+    fresh = await ask(listener, "/v1/completions", {"prompt": "Hi"})
+    assert b"Hello, world!" in fresh
+    while not await refused(address):
+        await asyncio.sleep(0.01)
+    assert not task.done(), "one still runs"
+    writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = await kept.read()
+    assert b" 200 OK" in answer
+    assert b"connection: close" in answer
+    writer.close()
+    engine.resume.set()
+    assert b"Hello, world!" in await running
+    assert await task == 0
+
+
+async def test_without_requests_it_ends_with_the_lame_duck_time(run, engine):
     life, _, _, task = await run()
-    engine.pause_after, engine.drain_result = 2, False
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    life.stop()
+    assert await task == 0
+    assert 0.2 <= loop.time() - started < 4
+    assert engine.drained
+
+
+async def test_what_is_not_done_in_time_gets_an_error(run, engine, listener):
+    life, shared, _, task = await run()
+    shared.config = with_server(shared.config, drain_seconds=0.1, lame_duck_seconds=0.0)
+    engine.pause_after = 2
     running = asyncio.create_task(ask(listener, "/v1/completions", {"prompt": "Hi", "stream": True}))
     while not engine.num_running:
         await asyncio.sleep(0)
@@ -119,12 +173,6 @@ async def test_an_engine_that_stands_still_is_not_waited_for(run, engine, listen
     while not engine.num_running:
         await asyncio.sleep(0)
     engine.progress_age_seconds = 61.0
-
-    async def drain(timeout_seconds: float) -> bool:
-        await asyncio.sleep(600)
-        return True
-
-    engine.drain = drain
     life.stop()
     assert b"shutting down" in await running
     assert await task == 0

@@ -19,7 +19,27 @@ from tidemark_runtime.text import encoding, gguf_text, gguf_tokenizer, pre_token
 
 USER = [{"role": "user", "content": "hello"}]
 CUT_PARTS = st.sampled_from(
-    ["a", "b1", " ", "  ", "\n", "\n\n", "\r\n", " \n", "，", "。", "語言", "😀", "é", "e\u0301", "'s", "...", "/", "_"]
+    [
+        *("a", "b1", "Qx", "5", "½", " ", "  ", "\n", "\n\n", "\r\n", " \n", "\t", "\u00a0", "\u180e", "\u3000"),
+        *(
+            "，",
+            "。",
+            "語言",
+            "か",
+            "か\u3099",
+            "한",
+            "\u1112\u1161",
+            "мир",
+            "😀",
+            "é",
+            "e\u0301",
+            " \u0301",
+            "'s",
+            "...",
+            "/",
+        ),
+        *("_", ",", "+=", "(", '"', "!?", ";", "=\u0338"),
+    ]
 )
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -152,14 +172,36 @@ def test_a_text_without_a_place_to_cut_stays_whole() -> None:
     assert list(encoding.cut(text)) == [text]
 
 
+@pytest.mark.parametrize(
+    ("sign", "most"), [("a", encoding.MAX_PART_BYTES), ("語", encoding.MAX_PART_BYTES // 3)], ids=["one byte", "three"]
+)
+def test_a_stretch_without_a_place_to_cut_is_bounded(sign: str, most: int) -> None:
+    assert [len(part) for part in encoding.cut(sign * most)] == [most]
+    with pytest.raises(
+        errors.InvalidRequest, match=r"from character 1 on, \d+ bytes without a place .* at most 1000000"
+    ):
+        list(encoding.cut(sign * (most + 1)))
+    later = "a b " * 10_000 + sign * (most + 1)
+    with pytest.raises(errors.InvalidRequest, match="from character 32770 on"):
+        list(encoding.cut(later))
+
+
+def test_a_tokenizer_with_unknown_rules_is_bounded_as_well(byte_level_fields: dict[str, Any]) -> None:
+    byte_level_fields["tokenizer.ggml.pre"] = "default"
+    encoder = encoding.Encoder(gguf_tokenizer.build(byte_level_fields, "made"))
+    with pytest.raises(errors.InvalidRequest, match="Put spaces or line breaks in, or send less at once"):
+        encoder.encode("a b " * 250_001)
+
+
 def test_only_known_rules_are_cut(byte_level_fields: dict[str, Any], sentencepiece_fields: dict[str, Any]) -> None:
     assert encoding.can_cut(gguf_tokenizer.build(byte_level_fields, "made"))
     assert not encoding.can_cut(gguf_tokenizer.build(sentencepiece_fields, "made"))
     byte_level_fields["tokenizer.ggml.pre"] = "default"
     assert not encoding.can_cut(gguf_tokenizer.build(byte_level_fields, "made"))
     byte_level_fields["tokenizer.ggml.pre"] = "smollm"
-    byte_level_fields["tokenizer.ggml.tokens"][-1] = "a b"
-    assert not encoding.can_cut(gguf_tokenizer.build(byte_level_fields, "made"))
+    for odd in ("a b", "<|v1.5|>", "<a\nb>"):
+        byte_level_fields["tokenizer.ggml.tokens"][-1] = odd
+        assert not encoding.can_cut(gguf_tokenizer.build(byte_level_fields, "made"))
 
 
 def test_an_unknown_decoder_is_refused() -> None:
