@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemark_runtime import errors
 from tidemark_runtime.contract import http
-from tidemark_runtime.server import conversation, validation
+from tidemark_runtime.server import admin, auth, conversation, validation
 
 _HEADER = f"""\
 # The HTTP API
@@ -25,8 +25,13 @@ OpenAI's API: its clients work unchanged, with any text as key where no key file
 | `GET {http.LIVE_PATH}`, `GET {http.READY_PATH}` | is it worth keeping, does it take requests: 200, or 503 and why |
 | `GET {http.STATUS_PATH}` | everything about this engine as JSON |
 | `GET {http.METRICS_PATH}` | [metrics](metrics.md) |
+| `GET {http.ADMIN_CONFIG_PATH}`, `PUT {http.ADMIN_CONFIG_PATH}` | the configuration in force, a new one: see below |
 
-The last four never ask for a key; the others do when `server.apiKeysFile` is set: `Authorization: Bearer KEY`.
+Health, status and metrics never ask for a key; `/v1` does when `server.apiKeysFile` is set:
+`Authorization: Bearer KEY`.
+`/admin` asks for a token of `server.adminTokenFile` in the same header, never for an API key; without that file it is
+404 `admin_disabled`. With `server.tlsCertFile` and `server.tlsKeyFile` everything is HTTPS. After SIGTERM every answer
+says `Connection: close`.
 Every answer carries `{http.REQUEST_ID_HEADER}`: the client's own (at most 128 plain characters) or a new one.
 """
 
@@ -94,6 +99,60 @@ _STREAMS = """\
 - A client that closes its connection ends its request; its memory is free within a step.
 """
 
+_ADMIN = (
+    f"""\
+## The configuration of a running engine
+
+`GET {http.ADMIN_CONFIG_PATH}`: 200 with `hash`, `generation`, `restartHash` and `config`, the whole document in force.
+
+`PUT {http.ADMIN_CONFIG_PATH}` takes a whole document, the file that `tidemark serve --config` reads, of at most
+{admin.MAX_DOCUMENT_BYTES} bytes. `Content-Type` is one of
+{", ".join(f"`{kind}`" for kind in admin.CONTENT_TYPES)}.
+
+- What it leaves out has its default, also where a flag said otherwise at the start: it is not a patch. Only where
+  model, files and address are (`model.source`, `server.host`, `server.port`, the paths `server.*File`) stays as it runs
+  when it is left out.
+- All hot settings take effect together between two steps, once the engine has confirmed them; or nothing changes.
+  Requests in flight do not notice.
+- `hash` names the settings without those places: the same file has the same. `generation` counts the configurations
+  in force since the process started, from 1.
+
+| status | body | when |
+|---|---|---|
+"""
+    + "\n".join(
+        f"| {status} | {body} | {when} |"
+        for status, body, when in (
+            (
+                200,
+                '`{"hash", "generation", "changed": {key: [old, new]}}`',
+                "In force. Nothing changed: it was already.",
+            ),
+            (
+                400,
+                '`error` with `code` `config_invalid` and `problems`: `[{"key", "seen", "expected", "remedy"}]`',
+                "Wrong; every problem is named.",
+            ),
+            (
+                409,
+                '`error` with `code` `restart_required` and `changes`: `[{"key", "running", "wanted"}]`',
+                "Restart settings differ; all are named, nothing is changed.",
+            ),
+            ("401, 404, 413, 415", "`error`", "No token, no `/admin`, too large, another content type."),
+            (503, "`error` with `code` `loading`, `draining` or `engine_dead`", "Nothing is changed."),
+            (
+                503,
+                "`error` with `code` `config_not_confirmed`",
+                "The engine is in a long step and takes it over after it; send it again to hear of it.",
+            ),
+        )
+    )
+    + """
+
+400 and 409 also have `hash` and `generation`, beside `error`: those of what stays in force.
+"""
+)
+
 _ERRORS_HEADER = """\
 ## Errors
 
@@ -103,6 +162,9 @@ _ERRORS_HEADER = """\
 |---|---|---|"""
 
 _OTHER_ERRORS = (
+    (400, "`config_invalid`", "A configuration sent to `/admin` is wrong."),
+    (401, "`invalid_admin_token`", "No admin token, or one that is not in the token file."),
+    (404, "`admin_disabled`", "No token file is set, so there is no `/admin`."),
     (404, "–", "There is no such route."),
     (405, "–", "The route takes another method."),
     (429, "`queue_full`", "The queue has `scheduler.maxQueuedRequests` requests."),
@@ -112,6 +174,7 @@ _OTHER_ERRORS = (
     (500, "`internal_error`", "The server failed; its log says why."),
     (503, "`loading`", "The model is still loading."),
     (503, "`draining`", "The server is shutting down."),
+    (503, "`config_not_confirmed`", "The engine has not confirmed new settings yet."),
     (503, "`engine_dead`", "The engine process has ended."),
 )
 
@@ -134,6 +197,7 @@ def render() -> str:
         "Any other field is refused, with the nearest known name.",
         "",
         _STREAMS,
+        _ADMIN,
         _ERRORS_HEADER,
         *(f"| {status} | {code} | {when} |" for status, code, when in sorted(_errors(), key=lambda row: row[0])),
     ]
@@ -158,7 +222,7 @@ def _refused(name: str, neutral: tuple[object, ...]) -> str:
 
 def _errors() -> Iterator[tuple[int, str, str]]:
     for kind in errors.RequestError.__subclasses__():
-        if kind is not errors.Overloaded:  # its codes are among the others
+        if kind not in (errors.Overloaded, auth.NoAdmin):  # their codes are among the others
             code = f"`{kind.code}`" if kind.code else "–"
             yield kind.status, code, (kind.__doc__ or "").split("; `param`")[0].rstrip(".") + "."
     yield from _OTHER_ERRORS

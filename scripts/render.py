@@ -1,4 +1,6 @@
-"""Writes the reference pages from the code they describe; with `--check` compares instead and names what differs.
+"""Writes the reference pages, the CRD and the chart's roles from the code they describe.
+
+With `--check` it compares instead and names what differs.
 
 Run by `make render` and, with `--check`, by `make check`.
 """
@@ -10,9 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import chart_files
 import http_page
 import metrics_page
 
+from tidemark_operator.api import crd
 from tidemark_operator.commands import reference
 from tidemark_runtime import config_reference
 
@@ -23,6 +27,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/http-api.md": http_page.render,
     "docs/reference/inferenceservice.md": reference.page,
     "docs/reference/metrics.md": metrics_page.render,
+    crd.PATH: crd.render,
+    chart_files.CRD_PATH: chart_files.definition,
+    chart_files.RULES_PATH: chart_files.rules,
 }
 
 

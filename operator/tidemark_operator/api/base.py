@@ -7,12 +7,21 @@ could not be told from a value the user has set, and `effects` warns about set v
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from typing import Annotated, Any
 
+import annotated_types
 import pydantic
 from pydantic import alias_generators
 
 from tidemark_operator.api import cron, quantities
+
+
+def without_nulls(values: Any) -> Any:
+    """A key without a value is the same as no key (B059)."""
+    if isinstance(values, dict):
+        return {key: value for key, value in values.items() if value is not None}
+    return values
 
 
 class Section(pydantic.BaseModel):
@@ -29,10 +38,7 @@ class Section(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def null_means_default(cls, values: Any) -> Any:
-        """A key without a value is the same as no key (B059)."""
-        if isinstance(values, dict):
-            return {key: value for key, value in values.items() if value is not None}
-        return values
+        return without_nulls(values)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +60,10 @@ def field(default: Any, description: str, *, unit: str = "", default_text: str =
 
 
 def _size_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else value
+    """Numbers as well, also `1e9`, as Kubernetes takes them."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _check_size(value: str) -> str:
@@ -75,6 +84,21 @@ def _no_parent(value: str) -> str:
     return value
 
 
+def _check_key(value: str) -> str:
+    prefix, slash, _ = value.rpartition("/")
+    if slash and len(prefix) > MAX_PREFIX_LENGTH:
+        raise ValueError(f"The part before the / has {len(prefix)} characters, and may have {MAX_PREFIX_LENGTH}.")
+    return value
+
+
+def _check_cidr(value: str) -> str:
+    try:
+        ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError("Write an address, a / and the number of leading bits that count.") from None
+    return value
+
+
 def _text(pattern: str, max_length: int) -> pydantic.StringConstraints:
     return pydantic.StringConstraints(pattern=f"^(?:{pattern})$", max_length=max_length)
 
@@ -82,41 +106,84 @@ def _text(pattern: str, max_length: int) -> pydantic.StringConstraints:
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
 _QUALIFIED = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_ANY_CASE_LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?"
+_PRINTED = r"[^\p{Cc}\p{Zl}\p{Zp}]"
+"""Nothing that ends a line, moves a cursor or rings a bell: such a text goes into logs, headers and messages."""
+_VISIBLE = r"[^\s\p{Cc}]"
 
-Text = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=1024), Expected("text that is not empty")]
+MAX_PREFIX_LENGTH = 253
+"""Characters before the `/` of a label's or annotation's key."""
+
+Text = Annotated[
+    str,
+    _text(rf"{_VISIBLE}(?:{_PRINTED}*{_VISIBLE})?", 1024),
+    Expected("text on one line that is not empty, without control characters and without spaces at its ends"),
+]
+Word = Annotated[
+    str, _text(rf"{_VISIBLE}+", 1024), Expected("text that is not empty, without spaces and control characters")
+]
+ModelName = Annotated[
+    str, _text(r"[A-Za-z0-9][-A-Za-z0-9_.]*", 253), Expected("a name that is not empty: letters, digits, `-`, `_`, `.`")
+]
 ObjectName = Annotated[str, _text(_SUBDOMAIN, 253), Expected("the name of a Kubernetes object: a-z, 0-9, `-`, `.`")]
+Namespace = Annotated[
+    str, _text(_LABEL, 63), Expected("the name of a namespace: at most 63 characters of a-z, 0-9 and `-`")
+]
 SecretKey = Annotated[
     str, _text(r"[-._a-zA-Z0-9]+", 253), Expected("a key of the object: letters, digits, `-`, `_`, `.`")
 ]
 LabelKey = Annotated[
     str,
-    _text(rf"(?:{_SUBDOMAIN}/)?{_QUALIFIED}", 317),
-    Expected("a label key such as team or example.com/team"),
+    _text(rf"(?:{_SUBDOMAIN}/)?{_QUALIFIED}", MAX_PREFIX_LENGTH + 64),
+    pydantic.AfterValidator(_check_key),
+    Expected("a label key such as team or example.com/team, at most 63 characters after the /"),
 ]
+AnnotationKey = Annotated[
+    str,
+    _text(rf"(?:{_ANY_CASE_LABEL}(?:\.{_ANY_CASE_LABEL})*/)?{_QUALIFIED}", MAX_PREFIX_LENGTH + 64),
+    pydantic.AfterValidator(_check_key),
+    Expected("an annotation key such as team or example.com/team, at most 63 characters after the /"),
+]
+"""Kubernetes lets the domain of an annotation, unlike that of a label, have capital letters."""
 LabelValue = Annotated[
     str,
     _text(rf"(?:{_QUALIFIED})?", 63),
-    Expected("text of at most 63 characters: letters, digits, `-`, `_`, `.`"),
+    Expected("text of at most 63 characters: letters, digits, `-`, `_`, `.`, at its ends letters and digits"),
 ]
 ResourceName = Annotated[
     str,
-    _text(rf"cpu|{_SUBDOMAIN}/{_QUALIFIED}", 317),
+    _text(rf"cpu|{_SUBDOMAIN}/{_QUALIFIED}", MAX_PREFIX_LENGTH + 64),
     Expected("cpu, or a device resource such as nvidia.com/gpu"),
 ]
 EnvName = Annotated[
     str, _text(r"[-._a-zA-Z][-._a-zA-Z0-9]*", 253), Expected("a variable's name: letters, digits, `-`, `_`, `.`")
 ]
-Url = Annotated[str, _text(r"https?://[^\s]+", 2048), Expected("a URL that begins with http:// or https://")]
+EnvValue = Annotated[str, _text(r"[^\x00]*", 32_768), Expected("text, without the character U+0000")]
+Url = Annotated[str, _text(rf"https?://{_VISIBLE}+", 2048), Expected("a URL that begins with http:// or https://")]
 AbsolutePath = Annotated[
-    str, _text(r"/[^\x00]*", 4096), pydantic.AfterValidator(_no_parent), Expected("an absolute path")
+    str,
+    _text(rf"/{_PRINTED}*", 4096),
+    pydantic.AfterValidator(_no_parent),
+    Expected("an absolute path, without control characters"),
 ]
 RelativePath = Annotated[
     str,
-    _text(r"[^/\x00][^\x00]*", 4096),
+    _text(rf"[^/\p{{Cc}}\p{{Zl}}\p{{Zp}}]{_PRINTED}*", 4096),
     pydantic.AfterValidator(_no_parent),
-    Expected("a path inside the volume, without a leading / and without .."),
+    Expected("a path inside the volume, without a leading /, without .. and control characters"),
 ]
-Schedule = Annotated[str, pydantic.AfterValidator(_check_schedule), Expected('a cron schedule such as "0 3 * * 0"')]
+Cidr = Annotated[
+    str,
+    _text(r"[0-9A-Fa-f:.]+/[0-9]{1,3}", 64),
+    pydantic.AfterValidator(_check_cidr),
+    Expected("a range such as 10.0.0.0/8"),
+]
+Schedule = Annotated[
+    str,
+    pydantic.StringConstraints(max_length=128),
+    pydantic.AfterValidator(_check_schedule),
+    Expected('a cron schedule such as "0 3 * * 0"'),
+]
 Quantity = Annotated[
     str,
     pydantic.BeforeValidator(_size_as_text),
@@ -125,4 +192,7 @@ Quantity = Annotated[
 ]
 """Kept as written; `quantities.to_bytes` gives the number."""
 
-Labels = dict[LabelKey, LabelValue]
+MAX_LABELS = 64
+"""Of one mapping. An API server wants to know beforehand how long its rules may take."""
+Labels = Annotated[dict[LabelKey, LabelValue], annotated_types.MaxLen(MAX_LABELS)]
+Annotations = dict[AnnotationKey, str]

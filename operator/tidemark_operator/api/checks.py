@@ -17,6 +17,8 @@ Rule = Callable[[view.View], Iterator[Found]]
 
 _SOURCE = ("spec", "model", "source")
 _MIN_POD_MEMORY = 64 * 2**20
+_MAX_ANNOTATION_BYTES = 256 * 2**10
+"""Kubernetes' own limit for one object."""
 
 
 def one_source(doc: view.View) -> Iterator[Found]:
@@ -238,6 +240,19 @@ def own_labels_untouched(doc: view.View) -> Iterator[Found]:
                 )
 
 
+def annotations_within_bounds(doc: view.View) -> Iterator[Found]:
+    for at in (("metadata", "annotations"), ("spec", "podTemplate", "annotations")):
+        given = doc.get(*at) or {}
+        size = sum(len(text.encode()) for item in given.items() for text in item)
+        if size > _MAX_ANNOTATION_BYTES:
+            yield (
+                at,
+                errors.Seen(f"{size} bytes"),
+                f"at most {_MAX_ANNOTATION_BYTES} bytes of keys and values together",
+                "Kubernetes takes no more; put it into a ConfigMap of your own.",
+            )
+
+
 def device_asked_once(doc: view.View) -> Iterator[Found]:
     resource = doc.get("spec", "hardware", "resourceName")
     for kind in ("requests", "limits"):
@@ -279,6 +294,7 @@ RULES: tuple[Rule, ...] = (
     peers_are_named,
     environment_is_clear,
     own_labels_untouched,
+    annotations_within_bounds,
     device_asked_once,
 )
 

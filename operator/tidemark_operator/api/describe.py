@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ def render(loc: Sequence[str | int]) -> str:
         elif part.replace("_", "").replace("-", "").isalnum():
             text += f".{part}" if text else part
         else:
-            text += f'["{part}"]'
+            text += f"[{json.dumps(part, ensure_ascii=False)}]"
     return text
 
 

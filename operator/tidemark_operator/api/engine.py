@@ -25,7 +25,9 @@ class Precision(base.Section):
     """What stays at 16 bits while the rest of the KV cache is quantized."""
 
     keep_layers: list[Index] = base.field(list, "Whole layers, counted from 0.", max_length=1024)
-    keep_heads: dict[LayerKey, list[Index]] = base.field(dict, 'Single KV heads: layer -> heads, `{"7": [2]}`.')
+    keep_heads: dict[LayerKey, list[Index]] = base.field(
+        dict, 'Single KV heads: layer -> heads, `{"7": [2]}`.', max_length=512
+    )
     map_ref: MapRef | None = base.field(None, "A precision map that an evaluation wrote, instead of the two lists.")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ def load_file(path: Path) -> list[service.InferenceService]:
 def load_text(text: str, source: str) -> list[service.InferenceService]:
     """As `load_file`, from text; `source` is what messages call it."""
     services: list[service.InferenceService] = []
+    lines: list[int | None] = []
     problems: list[errors.Problem] = []
     for document, node in _documents(text, source):
         try:
-            services.append(parsing.parse(document, source, _locator(node)))
+            locate = _locator(node)
+            services.append(parsing.parse(document, source, locate))
+            lines.append(locate(("metadata", "name")))
         except errors.ManifestError as error:
             problems.extend(error.problems)
-    problems.extend(_same_name_twice(services))
+    problems.extend(_same_name_twice(services, lines))
     if problems:
         raise errors.ManifestError(problems, source)
     if not services:
@@ -70,13 +74,35 @@ def read_text(path: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a date is text, as in a Kubernetes manifest."""
+    """Safe YAML as kubectl reads it: a date is text, `1:30` is no number of minutes, `1e3` is a number."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, KeyError, IndexError, AttributeError) as error:
+            # What PyYAML lets through for a scalar that its own tag contradicts, such as `!!int "x"`.
+            problem = f"the value cannot be read as {node.tag.rpartition(':')[2] or node.tag}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
+_NOT_READ = frozenset({"timestamp", "value", "int", "float"})
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _NOT_READ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"(?:[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)|[-+]?(?:[0-9][0-9_]*)\.[0-9_]*"
+        r"|[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    list("-+.0123456789"),
+)
 
 
 def _documents(text: str, source: str) -> Iterator[tuple[Any, yaml.Node]]:
@@ -97,15 +123,33 @@ def _documents(text: str, source: str) -> Iterator[tuple[Any, yaml.Node]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        tab = " Indent with spaces, not tabs." if "\\t" in str(error.problem) else ""
-        raise errors.ManifestFileError(f"{source}:{line} not valid YAML: {error.problem}.{tab}") from error
+        problem, remedy = _in_words(str(error.problem))
+        raise errors.ManifestFileError(f"{source}:{line} not valid YAML: {problem}.{remedy}") from error
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        raise errors.ManifestFileError(
+            f"{source}: line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
+            f"not valid YAML: it has the control character U+{ord(text[error.position]):04X}. Remove it."
+        ) from error
     except yaml.YAMLError as error:
         raise errors.ManifestFileError(f"{source}: not valid YAML: {error}.") from error
     except RecursionError as error:
         raise errors.ManifestFileError(f"{source}: is nested too deeply for a manifest.") from error
-    except (ValueError, KeyError, IndexError, AttributeError) as error:
-        # What PyYAML lets through for a scalar that its own tag contradicts, such as `!!int "x"`.
-        raise errors.ManifestFileError(f"{source}: a value contradicts its tag: {error}.") from error
+
+
+def _in_words(problem: str) -> tuple[str, str]:
+    """What PyYAML says in its own terms, and what to do."""
+    if "\\t" in problem:
+        return problem, " Indent with spaces, not tabs."
+    if problem == "found unhashable key":
+        return (
+            "a key is a list or a mapping, expected text",
+            " Is it a template with {{ }} that was not filled in? Fill it in first.",
+        )
+    unknown = problem.partition("could not determine a constructor for the tag ")[2]
+    if unknown:
+        return f"the tag {unknown} is not known", " Remove it."
+    return problem, ""
 
 
 def _refuse_duplicates(root: yaml.Node, source: str) -> None:
@@ -126,7 +170,7 @@ def _refuse_duplicates(root: yaml.Node, source: str) -> None:
                 line = key.start_mark.line + 1
                 if isinstance(key, yaml.ScalarNode) and key.value in lines and key.value != "<<":
                     raise errors.ManifestFileError(
-                        f"{source}: line {line}: the key {key.value} stands here and on "
+                        f"{source}: line {line}: the key {key.value!r} stands here and on "
                         f"line {lines[key.value]}, expected once. Remove one of them."
                     )
                 lines[str(key.value)] = line
@@ -152,10 +196,12 @@ def _locator(root: yaml.Node) -> parsing.Locate:
     return locate
 
 
-def _same_name_twice(services: list[service.InferenceService]) -> Iterator[errors.Problem]:
+def _same_name_twice(
+    services: Sequence[service.InferenceService], lines: Sequence[int | None]
+) -> Iterator[errors.Problem]:
     seen: set[tuple[str, str]] = set()
-    for item in services:
+    for item, line in zip(services, lines, strict=True):
         key = (item.namespace, item.name)
         if key in seen:
-            yield errors.Problem("metadata.name", item.name, "each name once in a file", "Rename one of the two.")
+            yield errors.Problem("metadata.name", item.name, "each name once in a file", "Rename one of the two.", line)
         seen.add(key)

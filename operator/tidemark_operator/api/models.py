@@ -25,28 +25,30 @@ class HostPathSource(base.Section):
 class ImageSource(base.Section):
     """A model in an OCI image, mounted as an image volume (Kubernetes 1.33 and later)."""
 
-    reference: base.Text = base.field(..., "Image with registry and tag or digest.")
+    reference: base.Word = base.field(..., "Image with registry and tag or digest.")
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = base.field("IfNotPresent", "When the image is pulled.")
 
 
 class HuggingFaceSource(base.Section):
     """A model of a Hugging Face hub, fetched once before the pods start."""
 
-    repo: base.Text = base.field(..., "`organization/name`.")
-    revision: base.Text | None = base.field(None, "Branch, tag or commit.", default_text="the hub's default branch")
+    repo: base.Word = base.field(..., "`organization/name`.")
+    revision: base.Word | None = base.field(None, "Branch, tag or commit.", default_text="the hub's default branch")
 
 
 class PackageSource(base.Section):
     """A model out of the Python package index, by the name that `tidemark models list` shows."""
 
-    name: base.Text = base.field(..., "For example `smollm2-135m`.")
+    name: base.ModelName = base.field(..., "For example `smollm2-135m`.")
 
 
 class Source(base.Section):
     """Where the model lies. Exactly one of these."""
 
     pvc: PvcSource | None = base.field(None, "A PersistentVolumeClaim.")
-    host_path: HostPathSource | None = base.field(None, "A path of the machine.")
+    host_path: HostPathSource | None = base.field(
+        None, "A path of the machine; the baseline and restricted Pod Security levels refuse it."
+    )
     image: ImageSource | None = base.field(None, "An OCI image.")
     hugging_face: HuggingFaceSource | None = base.field(None, "A Hugging Face repository.")
     package: PackageSource | None = base.field(None, "A model that `tidemark models` knows by name.")
@@ -59,7 +61,9 @@ class Weights(base.Section):
         "auto", "Of activations and of unquantized weights. auto: the model's own, as far as the device is fast at it."
     )
     quantization: Literal["auto", "none", "int8", "fp8", "awq", "gptq"] = base.field(
-        "auto", "auto: as the files hold them. none: expanded to `dtype`. int8: 8-bit weights and activations."
+        "auto",
+        "auto: as the files hold them. none: expanded to `dtype`. int8: as the files hold them, "
+        "unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster, and less exact.",
     )
 
 

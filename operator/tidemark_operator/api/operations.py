@@ -90,7 +90,7 @@ class Selector(base.Section):
 class IpBlock(base.Section):
     """A range of addresses."""
 
-    cidr: base.Text = base.field(..., "For example `10.0.0.0/8`.")
+    cidr: base.Cidr = base.field(..., "For example `10.0.0.0/8`.")
 
 
 class Peer(base.Section):
@@ -135,7 +135,7 @@ class EnvVar(base.Section):
     """One environment variable."""
 
     name: base.EnvName = base.field(..., "Its name.")
-    value: str | None = base.field(None, "Its value, always text.", default_text="empty", max_length=32_768)
+    value: base.EnvValue | None = base.field(None, "Its value, always text.", default_text="empty")
     value_from: EnvSource | None = base.field(None, "Instead of `value`.")
 
 
@@ -149,8 +149,8 @@ ResourceValue = Annotated[
 class Resources(base.Section):
     """Adds to, or replaces, what `hardware` asks for."""
 
-    requests: dict[base.LabelKey, ResourceValue] = base.field(dict, "What the scheduler reserves.")
-    limits: dict[base.LabelKey, ResourceValue] = base.field(dict, "What the container may use at most.")
+    requests: dict[base.LabelKey, ResourceValue] = base.field(dict, "What the scheduler reserves.", max_length=64)
+    limits: dict[base.LabelKey, ResourceValue] = base.field(dict, "What the container may use at most.", max_length=64)
 
 
 class PodTemplate(base.Section):
@@ -158,7 +158,7 @@ class PodTemplate(base.Section):
 
     env: list[EnvVar] = base.field(list, "Environment variables of the engine.", max_length=256)
     labels: base.Labels = base.field(dict, "Labels of the pods.")
-    annotations: dict[base.LabelKey, str] = base.field(dict, "Annotations of the pods.")
+    annotations: base.Annotations = base.field(dict, "Annotations of the pods.", max_length=64)
     resources: Resources = base.field(Resources, "Requests and limits beside `hardware`.")
     priority_class_name: base.ObjectName | None = base.field(
         None, "PriorityClass of the pods.", default_text="the cluster's"

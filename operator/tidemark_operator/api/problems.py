@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ from pydantic_core import ErrorDetails
 
 from tidemark_operator import errors, names
 from tidemark_operator.api import describe, service
+
+_MAX_EXACT = 2**53
+_METADATA_SHOWN = ("name", "namespace", "labels", "annotations")
+"""The rest is set by the cluster."""
 
 KEY_MARK = "[key]"
 """How pydantic says that a key of a mapping, not its value, is wrong."""
@@ -23,7 +28,9 @@ def from_details(details: ErrorDetails, line: int | None) -> errors.Problem:
     if kind in ("extra_forbidden", "invalid_key"):
         return _unknown_key(loc, path, line)
     if loc and loc[-1] == KEY_MARK:
-        return errors.Problem(path, errors.Seen(f"the key {seen!r}"), _key_phrase(loc[:-2]), _key_remedy(seen), line)
+        return errors.Problem(
+            path, errors.Seen(f"the key {seen!r}"), _key_phrase(loc[:-2]), _key_remedy(details, loc), line
+        )
     expected = _expected(loc)
     if kind == "missing":
         return errors.Problem(path, errors.Seen("nothing"), expected, "Add it.", line)
@@ -40,9 +47,17 @@ def near(word: str, known: Mapping[str, object] | list[str]) -> str:
 def _unknown_key(loc: describe.Loc, path: str, line: int | None) -> errors.Problem:
     hint, _, _ = describe.hint_at(service.InferenceService, loc[:-1])
     known = list(describe.fields(hint)) if describe.is_model(hint) else []
-    remedy = near(str(loc[-1]), known) or _elsewhere(str(loc[-1])) or "Remove it."
-    shown = [name for name in known if hint is not service.Metadata or name in ("name", "namespace", "labels")]
+    remedy = _odd_indent(str(loc[-1])) or near(str(loc[-1]), known) or _elsewhere(str(loc[-1])) or "Remove it."
+    shown = known if hint is not service.Metadata else _METADATA_SHOWN
     return errors.Problem(path, errors.Seen("an unknown key"), f"one of {', '.join(shown)}", remedy, line)
+
+
+def _odd_indent(key: str) -> str:
+    """What an editor put before the key that looks like the spaces of an indent."""
+    first = key[:1]
+    if first.isspace() and first != " ":
+        return f"It begins with U+{ord(first):04X}, which only looks like a space; indent with plain spaces."
+    return ""
 
 
 def _elsewhere(key: str) -> str:
@@ -65,6 +80,8 @@ def _expected(loc: describe.Loc) -> str:
     if loc == ("metadata", "name"):
         return f"at most {names.MAX_NAME_LENGTH} characters of a-z, 0-9 and -, beginning with a letter"
     hint, metadata, _ = describe.hint_at(service.InferenceService, loc)
+    if hint is service.Metadata:
+        return f"a mapping with keys {', '.join(_METADATA_SHOWN)}"
     return describe.phrase(hint, metadata)
 
 
@@ -74,8 +91,8 @@ def _key_phrase(loc: describe.Loc) -> str:
     return describe.phrase(arguments[0])
 
 
-def _key_remedy(seen: object) -> str:
-    return "" if isinstance(seen, str) else "Put the key in quotes."
+def _key_remedy(details: ErrorDetails, loc: describe.Loc) -> str:
+    return _remedy(details, loc) if isinstance(details["input"], str) else "Put the key in quotes."
 
 
 def _remedy(details: ErrorDetails, loc: describe.Loc) -> str:
@@ -86,6 +103,10 @@ def _remedy(details: ErrorDetails, loc: describe.Loc) -> str:
         if isinstance(seen, int | float):
             return "Put it in quotes."
         return 'Write "" for an empty text.' if seen is None else ""
+    if kind == "string_pattern_mismatch":
+        return _odd_character(str(seen))
+    if kind == "int_type" and isinstance(seen, float):
+        return f"Write {seen:.0f}." if seen.is_integer() and abs(seen) < _MAX_EXACT else ""
     if kind in ("int_type", "float_type", "bool_type") and isinstance(seen, str):
         return "Remove the quotes." if _reads_as(seen) == kind else ""
     if kind == "literal_error" and isinstance(seen, str):
@@ -99,6 +120,18 @@ def _remedy(details: ErrorDetails, loc: describe.Loc) -> str:
     return _default_remedy(loc) if kind.startswith(("greater", "less")) else ""
 
 
+def _odd_character(text: str) -> str:
+    """What cannot be seen in the value, and is often why it does not match."""
+    if "\n" in text or "\r" in text:
+        return "It has a line break; remove it."
+    if text.startswith("~/"):
+        return "Write the path out; ~ is not replaced."
+    if text != text.strip():
+        return "It begins or ends with a space; remove it."
+    odd = next((sign for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")), None)
+    return "" if odd is None else f"It has the control character U+{ord(odd):04X}; remove it."
+
+
 def _reads_as(text: str) -> str | None:
     if text in ("true", "false"):
         return "bool_type"
@@ -106,7 +139,9 @@ def _reads_as(text: str) -> str | None:
         float(text)
     except ValueError:
         return None
-    return "int_type" if text.isdigit() else "float_type"
+    if text.isdecimal():
+        return "int_type" if str(int(text)) == text else None  # `09` stands there without quotes
+    return "float_type"
 
 
 def _default_remedy(loc: describe.Loc) -> str:

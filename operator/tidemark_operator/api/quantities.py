@@ -9,6 +9,8 @@ import decimal
 import re
 
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{0,9})?)([KMGTPE]i|[kMGTPE]|[eE]\d{1,2})?", re.ASCII)
+_AMOUNT = re.compile(r"([+-]?[\d.]+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?", re.ASCII)
+_POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _NEAR = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtTpP])(i?)[bB]?\s*")
 MAX_BYTES = 2**63 - 1
@@ -31,6 +33,22 @@ def to_bytes(text: str) -> int:
     if size != int(size):
         raise ValueError("It is not a whole number of bytes.")
     return int(size)
+
+
+def to_number(text: str) -> decimal.Decimal:
+    """Any amount that an API server writes: `250m` -> 0.25, `2` -> 2, `1Gi` -> 1073741824. Raises `ValueError`."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"got {text!r}, expected an amount such as 250m, 2 or 1Gi")
+    suffix = match[2] or ""
+    try:
+        if suffix.endswith("i"):
+            return decimal.Decimal(match[1]) * 1024 ** _POWERS[suffix[0]]
+        if len(suffix) > 1:
+            return decimal.Decimal(match[1] + suffix)
+        return decimal.Decimal(match[1]).scaleb(_POWERS_OF_TEN.get(suffix, 0))
+    except decimal.InvalidOperation as error:
+        raise ValueError(f"got {text!r}, expected an amount such as 250m, 2 or 1Gi") from error
 
 
 def _remedy(text: str) -> str:

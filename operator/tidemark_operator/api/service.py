@@ -45,9 +45,9 @@ class Metadata(pydantic.BaseModel):
     )
 
     name: str = base.field(..., "The service's name; pods, Service and URL carry it.")
-    namespace: base.ObjectName | None = base.field(None, "Namespace.", default_text="that of the command, or default")
-    labels: dict[str, str] | None = base.field(None, "Labels.")
-    annotations: dict[str, str] | None = base.field(None, "Annotations.")
+    namespace: base.Namespace | None = base.field(None, "Namespace.", default_text="that of the command, or default")
+    labels: base.Labels | None = base.field(None, "Labels.")
+    annotations: base.Annotations | None = base.field(None, "Annotations.")
     uid: str | None = base.field(None, "Set by the cluster.")
     generation: int | None = base.field(None, "Set by the cluster; counts changes of the spec.")
     resource_version: str | None = None
@@ -59,6 +59,11 @@ class Metadata(pydantic.BaseModel):
     managed_fields: Any = None
     generate_name: Any = None
     self_link: Any = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def null_means_default(cls, values: Any) -> Any:
+        return base.without_nulls(values)
 
     @pydantic.field_validator("name")
     @classmethod

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import manifests
 import pytest
 import yaml
 
 from tidemark_operator import api, errors
+from tidemark_operator.api import files
 
 GOOD = """apiVersion: tidemark.dev/v1alpha1
 kind: InferenceService
@@ -39,6 +42,47 @@ def test_json_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     assert api.load_file(file)[0].name == "demo"
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("10", 10),
+        ("0x10", 16),
+        ("010", 8),
+        ("0", 0),
+        ("1e3", 1000.0),
+        ("-1.5E-2", -0.015),
+        (".5", 0.5),
+        ("1.", 1.0),
+        (".inf", math.inf),
+        ("1:30", "1:30"),
+        ("1:30.5", "1:30.5"),
+        ("2024-01-01", "2024-01-01"),
+        ("=", "="),
+        ("09", "09"),
+        ("1e", "1e"),
+        ("+", "+"),
+        ("1.2.3", "1.2.3"),
+        ("yes", True),
+        ("~", None),
+    ],
+)
+def test_values_without_quotes_are_read_as_kubectl_reads_them(written: str, read: Any) -> None:
+    [(document, _)] = files._documents(f"a: {written}\n", "x")
+    assert document == {"a": read}
+    assert type(document["a"]) is type(read)
+
+
+def test_a_size_may_be_any_number_that_is_whole() -> None:
+    [service] = api.load_text(GOOD.replace("NAME", "a") + "  hardware: {resourceName: cpu, memory: 1e9}\n", "x")
+    assert service.spec.hardware.memory == "1000000000"
+
+
+def test_the_second_of_two_equal_names_is_pointed_at(tmp_path: Path) -> None:
+    message = refused(tmp_path, f"{GOOD.replace('NAME', 'a')}---\n{GOOD.replace('NAME', 'a')}")
+    line = GOOD.count("\n") + 1 + GOOD[: GOOD.index("NAME")].count("\n") + 1
+    assert f"line {line}: metadata.name: got 'a', expected each name once in a file" in message
+
+
 def test_anchors_are_read(tmp_path: Path) -> None:
     file = tmp_path / "anchor.yaml"
     file.write_text(GOOD.replace("NAME", "a") + "  podTemplate: {labels: &l {a: b}, annotations: *l}\n")
@@ -53,12 +97,18 @@ def test_anchors_are_read(tmp_path: Path) -> None:
         ("# only a comment\n---\n", ("there is no document in it",)),
         ("spec: [1, 2\nx: y\n", ("line 2", "not valid YAML")),
         ("a:\n\tb: 1\n", ("line 2", "not valid YAML", "spaces, not tabs")),
-        ("a: 1\nb: 2\na: 3\n", ("line 3", "the key a stands here and on line 1", "Remove one")),
-        ("a: {b: 1, b: 2}\n", ("the key b stands here",)),
+        ("a: 1\nb: 2\na: 3\n", ("line 3", "the key 'a' stands here and on line 1", "Remove one")),
+        ("a: {b: 1, b: 2}\n", ("the key 'b' stands here",)),
         ("a: !!python/object:os.system x\n", ("line 1", "not valid YAML")),
-        ('a: !!int "x"\n', ("contradicts its tag",)),
+        ('a: !!int "x"\n', ("line 1, column 4", "the value cannot be read as int")),
+        (f"a: {'9' * 5000}\n", ("line 1, column 4", "the value cannot be read as int")),
+        ("a: !site x\n", ("line 1, column 4", "the tag '!site' is not known. Remove it.")),
+        ("a:\n  b: x\x07\n", ("line 2, column 7", "the control character U+0007. Remove it.")),
+        ("name: {{ .Values.name }}\n", ("line 1", "Is it a template")),
+        ("kind: List\napiVersion: v1\nitems: []\n", ("got 'List'", "a document of its own, with a line ---")),
+        ("kind: InferenceServiceList\n", ("a document of its own, with a line ---",)),
         ("a: *nowhere\n", ("line 1", "undefined alias")),
-        ("? [1]\n: 2\n", ("line 1", "unhashable key")),
+        ("? [1]\n: 2\n", ("line 1", "a key is a list or a mapping, expected text")),
         ("[" * 700, ("nested too deeply",)),
         (b"\x00\x01\x02GGUF", ("is a binary file",)),
         (b"name: \xff\xfe", ("is not UTF-8 text (byte 6)",)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import manifests
 import pydantic
@@ -82,10 +84,56 @@ def test_good_names(name: str) -> None:
     assert api.parse(manifests.changed("metadata.name", name)).name == name
 
 
+@pytest.mark.parametrize(
+    "key", ["team", "example.com/team", "x" * 63, f"{'d' * 253}/{'x' * 63}", "A", "a.b-c_d", "0/0"]
+)
+@pytest.mark.parametrize("value", ["", "x" * 63, "A.b-c_d", "0"])
+def test_labels_that_kubernetes_takes(key: str, value: str) -> None:
+    metadata = api.parse(manifests.changed("metadata.labels", {key: value})).metadata
+    assert metadata.labels == {key: value}
+
+
+def test_annotations_that_kubernetes_takes() -> None:
+    """Any text as a value, and capital letters in the domain: kubectl writes many lines, other tools many names."""
+    given = {"kubectl.kubernetes.io/last-applied-configuration": '{"a":\n1}\n', "Acme.Com/x": "", "y": "\t"}
+    assert api.parse(manifests.changed("metadata.annotations", given)).metadata.annotations == given
+
+
+@pytest.mark.parametrize("name", ["a", "Qwen2 7B (int8)", "modèle", "模型", "org/model:tag"])
+def test_model_names_of_one_line(name: str) -> None:
+    assert api.parse(manifests.changed("spec.model.name", name)).model_name == name
+
+
+def test_every_text_of_one_line_refuses_what_would_break_it() -> None:
+    """Any field of text but annotations' values, which may have lines, and a variable's value."""
+    many_lines = {"spec.podTemplate.env.value"}
+    for path, hint, metadata in texts(service.Spec, ("spec",)):
+        adapter = pydantic.TypeAdapter(Annotated[hint, *metadata] if metadata else hint)
+        refused = []
+        for text in ("a\nb", "a\x1bb", "/a\nb", "https://a\nb"):
+            with contextlib.suppress(pydantic.ValidationError):
+                adapter.validate_python(text, strict=True)
+                refused.append(text)
+        assert (path in many_lines) == bool(refused), (path, refused)
+
+
+def texts(cls: type[pydantic.BaseModel], prefix: tuple[str, ...]) -> Iterator[tuple[str, Any, list[Any]]]:
+    for alias, info in describe.fields(cls).items():
+        hint, metadata = describe.strip(info.annotation)
+        for inner in (hint, *getattr(hint, "__args__", ())):
+            if describe.is_model(inner):
+                yield from texts(inner, (*prefix, alias))
+        if hint is str:
+            yield ".".join((*prefix, alias)), hint, [*info.metadata, *metadata]
+
+
 def test_the_longest_name_leaves_room_for_every_child_and_pod() -> None:
     longest = "x" * names.MAX_NAME_LENGTH
     pod = f"{names.deployment(longest)}-{'0' * 10}-{'1' * 5}"
-    children = [make(longest) for make in (names.deployment, names.service, names.config_map, names.service_account)]
+    children = [
+        *(make(longest) for make in (names.deployment, names.service, names.admin_secret, names.service_account)),
+        *(make(longest, "0" * 10) for make in (names.config_map, names.revision)),
+    ]
     assert max(map(len, [pod, *children])) <= 63
 
 
