@@ -12,10 +12,10 @@ MODEL := smollm2-135m
 ARGS ?=
 export PYTHON
 
-.PHONY: help setup demo test check bench bench-peers render lock clean
+.PHONY: help setup demo test check e2e bench bench-peers render lock clean
 
 help: ## Explain every target (this text)
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=/path/to/python3.11 chooses the interpreter; ARGS='-k pages' goes on to pytest or the benchmark."
 
@@ -30,13 +30,20 @@ demo: $(READY) ## Fetch a small model, start it from a manifest, watch it answer
 
 test: $(READY) ## Run every test that needs no cluster and no accelerator
 	@$(BIN)/tidemark models fetch $(MODEL)
-	@$(BIN)/python -m pytest $(ARGS)
+	@# Where Python may not keep its bytecode, each of the many processes compiles torch's sources again: 5 s.
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses=auto --no-loadscope-reorder $(ARGS)
+
+e2e: $(READY) ## Run the tests on a real Kubernetes: a bed of our own (root and Go), or the cluster that KUBECONFIG names
+	@$(BIN)/tidemark models fetch $(MODEL)
+	@[[ -n "$${KUBECONFIG:-}" ]] || $(BIN)/python tests/cluster/bed build
+	@$(BIN)/python -m pytest tests/cluster --timeout=600 $(ARGS)
 
 check: $(READY) ## Lint, format, types, import order, rendered docs: all without running the product
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@MYPYPATH=scripts $(BIN)/mypy scripts/*.py
+	@MYPYPATH=tests/cluster $(BIN)/mypy -p bed
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/render.py --check
 
