@@ -1,7 +1,7 @@
 """The command `tidemark`: finds the verb's module, imports only that, and turns its errors into exit codes.
 
     0  done
-    1  the thing asked for failed; the message says why and what to do
+    1  the thing asked for failed; the message says why and what to do. `status`: the service is not fine
     2  the command line, a setting or a manifest is wrong
     130  stopped with Ctrl-C
 
@@ -70,6 +70,16 @@ VERBS = {
         "Print the Kubernetes objects a manifest stands for.",
         "operator",
     ),
+    "operator": Verb(
+        "tidemark_operator.commands.operator:command",
+        "Run the operator against a Kubernetes cluster: what its pod runs.",
+        "operator",
+    ),
+    "bundle": Verb(
+        "tidemark_operator.commands.bundle:command",
+        "Write everything a site without internet needs into a folder, or verify one.",
+        "operator",
+    ),
     "serve": Verb(
         "tidemark_runtime.commands.serve:command",
         "Serve one model over HTTP: what a pod runs.",
@@ -116,7 +126,7 @@ def _with_output(argv: Sequence[str]) -> int:
         if error.errno == errno.EPIPE:
             return EXIT_FAILED
         where = error.filename or "the output, or a file"
-        return _fail(f"cannot write {where}: {error.strerror}. Free some space and try again", EXIT_FAILED)
+        return _fail(f"cannot write {where}: {error.strerror}. Free some space and try again", EXIT_FAILED, argv)
     return code
 
 
@@ -130,17 +140,17 @@ def run(argv: Sequence[str]) -> int:
         return 0
     name, *rest = argv
     if name not in VERBS:
-        return _fail(unknown_verb(name), EXIT_USAGE)
+        return _fail(unknown_verb(name), EXIT_USAGE, argv)
     try:
         return _invoke(_load(VERBS[name]), name, rest)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tidemark_"):
             raise
-        return _fail(missing_package(name, error.name), EXIT_FAILED)
+        return _fail(missing_package(name, error.name), EXIT_FAILED, argv)
     except (runtime_errors.ConfigError, operator_errors.ManifestError, operator_errors.ManifestFileError) as error:
-        return _fail(str(error), EXIT_USAGE)
+        return _fail(error, EXIT_USAGE, argv)
     except (runtime_errors.TidemarkError, operator_errors.OperatorError) as error:
-        return _fail(str(error), EXIT_FAILED)
+        return _fail(error, EXIT_FAILED, argv)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -194,12 +204,31 @@ def _load(verb: Verb) -> Any:
 
 def _invoke(target: Any, name: str, arguments: Sequence[str]) -> int:
     """Run a Typer app, a typed function or anything with a `main` like Click's; wrong usage exits with 2."""
-    command = target if hasattr(target, "main") else _typer_command(target, name)
+    if not hasattr(target, "main"):
+        return _run_typer(_typer_command(target, name), name, arguments)
     try:
-        command.main(args=list(arguments), prog_name=f"tidemark {name}")
+        target.main(args=list(arguments), prog_name=f"tidemark {name}")
     except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        return _exit_code(exit_.code)
     return 0
+
+
+def _run_typer(command: Any, name: str, arguments: Sequence[str]) -> int:
+    import typer  # here, so that `tidemark --help` does not pay for it
+
+    as_json = _wants_json(arguments)
+    try:
+        # Not standalone: what is wrong with the arguments is raised instead of drawn.
+        code = command.main(args=list(arguments), prog_name=f"tidemark {name}", standalone_mode=not as_json)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), error.exit_code, (name, *arguments))
+    except SystemExit as exit_:
+        return _exit_code(exit_.code)
+    return _exit_code(code)
+
+
+def _exit_code(code: object) -> int:
+    return code if isinstance(code, int) else int(code is not None)
 
 
 def _typer_command(target: Callable[..., Any] | Any, name: str) -> Any:
@@ -212,6 +241,17 @@ def _typer_command(target: Callable[..., Any] | Any, name: str) -> Any:
     return typer.main.get_command(app)
 
 
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"tidemark: {message}\n")
+def _wants_json(arguments: Sequence[str]) -> bool:
+    from tidemark_operator.commands import error_json  # here, so that `tidemark --help` does not pay for it
+
+    return error_json.wanted(arguments)
+
+
+def _fail(error: Exception | str, code: int, argv: Sequence[str]) -> int:
+    if _wants_json(argv):
+        from tidemark_operator.commands import error_json  # as above
+
+        sys.stderr.write(error_json.text(error))
+    else:
+        sys.stderr.write(f"tidemark: {error}\n")
     return code

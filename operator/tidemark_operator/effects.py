@@ -13,7 +13,7 @@ from tidemark_operator import api
 _QUEUE = "requests wait in one queue, in their order"
 _NO_EFFECT: dict[str, str] = {
     "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
-    "autoscaling": "the number of replicas stays at spec.replicas, or autoscaling.min",
+    "autoscaling": "no autoscaler is made, and the Deployment's replicas are left to one of your own",
     "kvCache.allowLossy": "the KV cache is not quantized",
     "kvCache.prefixCaching": "no pages are reused",
     "kvCache.evictionPolicy": "no pages are reused, so none are evicted",
@@ -29,11 +29,8 @@ _NO_EFFECT: dict[str, str] = {
     "overload.maxQueuedTokens": "the queue is limited by overload.maxQueuedRequests only",
     "overload.retryShare": "retries are treated as first tries",
     "speculative": "every step makes one token a request",
-    "rollout.autoRollback": "a failed revision stays until the spec is changed",
     "rollout.canary": "a change reaches all pods",
     "evaluation": "no evaluation is run",
-    "access.tlsSecretRef": "the pods speak plain HTTP",
-    "access.allowFrom": "no NetworkPolicy is made",
     "monitoring": "no PodMonitor, rules or dashboard are made",
 }
 """Path under `spec` -> what happens instead. A path stands for everything below it."""
@@ -44,7 +41,6 @@ _NOTHING_ASKED: dict[str, object] = {
     "kvCache.swapSpace": "0",
     "scheduler.preemption.mode": "recompute",
     "speculative.method": "none",
-    "rollout.autoRollback": False,
     "monitoring.enabled": False,
 }
 """With these values a field, or the section it stands in, asks for what happens anyway: no warning."""
@@ -56,6 +52,7 @@ _VALUES_WITHOUT_EFFECT: dict[str, tuple[frozenset[str], str]] = {
 """Fields that act, but not with these values."""
 
 _NEEDS_CLUSTER: dict[str, str] = {
+    "autoscaling": "there is one pod; set replicas instead",
     "model.source.pvc": "this machine has no claims; use hostPath",
     "model.source.image": "this machine mounts no images; use hostPath",
     "hardware.nodeSelector": "there is only this machine",
@@ -63,6 +60,7 @@ _NEEDS_CLUSTER: dict[str, str] = {
     "hardware.runtimeClassName": "the engine is a process of this machine",
     "rollout.strategy": "there is no scheduler to ask for a spare device",
     "rollout.progressDeadlineSeconds": "a local rollout has no deadline",
+    "access.allowFrom": "only this machine can connect, to 127.0.0.1",
     "podTemplate.priorityClassName": "the engine is a process of this machine",
     "podTemplate.serviceAccountName": "the engine is a process of this machine",
     "podTemplate.imagePullSecrets": "no image is pulled",
@@ -102,6 +100,29 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
                 "the engine computes on the processor; set it to cpu, with count cores",
             )
         )
+    return found
+
+
+_REFUSED_BY_LEVEL = (
+    "namespaces that enforce the baseline or restricted Pod Security level refuse it; use pvc or image instead."
+)
+
+
+def warnings(
+    service: api.InferenceService, *, local: bool = False, model_store_host_path: str | None = None
+) -> list[str]:
+    """Sentences for `status.warnings`: fields without effect, then what acts and may not work everywhere.
+
+    `model_store_host_path`: the folder of the nodes that pods look into for models by name, if there is one.
+    """
+    found = [str(warning) for warning in unsupported(service, local=local)]
+    source = service.spec.model.source
+    if local:
+        return found
+    if source.host_path is not None:
+        found.append(f"spec.model.source.hostPath: {_REFUSED_BY_LEVEL}")
+    if source.package is not None and model_store_host_path is not None:
+        found.append(f"spec.model.source.package is read from {model_store_host_path} of the node: {_REFUSED_BY_LEVEL}")
     return found
 
 

@@ -24,6 +24,14 @@ RESTART_HASH_ANNOTATION = f"{GROUP}/restart-hash"
 """On the pod template: names the settings that need a new process. Hot settings do not change it."""
 CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
 """On the ConfigMap: names all settings; the engine reports the same hash once they are in force."""
+MANIFEST_HASH_ANNOTATION = f"{GROUP}/manifest-hash"
+"""On every child: names the manifest that was applied, so that a pass can tell without writing whether to write."""
+PAUSED_ANNOTATION = f"{GROUP}/paused"
+"""On an InferenceService: "true" makes the operator leave everything of it alone and say so."""
+REVISION_GOOD_ANNOTATION = f"{GROUP}/became-ready"
+"""On a ControllerRevision: when this spec served with all its replicas for the first time."""
+REVISION_FAILED_ANNOTATION = f"{GROUP}/failed"
+"""On a ControllerRevision: why its rollout failed. As long as the spec stays, it is not tried again."""
 
 NAME_PATTERN = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """DNS-1035: a Kubernetes Service may not begin with a digit, and ours carries this name."""
@@ -34,6 +42,8 @@ CONTAINER = "engine"
 PORT_NAME = "http"
 SERVICE_PORT = 80
 CONFIG_FILE = "engine.yaml"
+ADMIN_TOKEN_FILE = "token"
+"""The entry of the Secret with the token that `/admin` asks for."""
 KEYS_FILE = "keys"
 """The default entry of the Secret named by `access.apiKeysSecretRef`: one API key a line."""
 MODEL_STORE_VARIABLE = "TIDEMARK_MODELS"
@@ -58,8 +68,25 @@ def service_account(service: str) -> str:
     return service
 
 
-def config_map(service: str) -> str:
-    return f"{service}-engine"
+def config_map(service: str, restart_hash: str) -> str:
+    """One for each set of restart settings: a pod of the old revision that restarts during a rollout finds its own."""
+    return f"{service}-{restart_hash}"
+
+
+def admin_secret(service: str) -> str:
+    return f"{service}-admin"
+
+
+def network_policy(service: str) -> str:
+    return service
+
+
+def disruption_budget(service: str) -> str:
+    return service
+
+
+def revision(service: str, revision_hash: str) -> str:
+    return f"{service}-{revision_hash}"
 
 
 def selector(service: str) -> dict[str, str]:

@@ -41,8 +41,16 @@ class ReconcileSettings:
 
     unready_seconds: float = 1.0
     """While it is not Ready: loading progress is shown to somebody who waits."""
+    patience_ratio: float = 0.1
+    """... but a service that has not been Ready for long is looked at after this share of that time,"""
+    max_unready_seconds: float = 30.0
+    """... and at least so often. Everything but the engines' own words comes as an event anyway."""
     ready_seconds: float = 5.0
     """While it is Ready: queue and memory figures in status are at most this old."""
+    push_again_seconds: float = 60.0
+    """Before an engine that refused a configuration is given the same again."""
+    rewrite_secrets_seconds: float = 3600.0
+    """The operator may not read Secrets, so it cannot see that one was deleted or changed; it writes them anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +71,67 @@ class LocalSettings:
     """How long the proxy waits for a pod to accept a connection before it tries the next."""
     max_events: int = 200
     """Events kept in memory, the latest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """How the operator talks to an API server."""
+
+    connect_seconds: float = 5.0
+    """One connection, TLS included."""
+    request_seconds: float = 15.0
+    """One request that reads or writes one object."""
+    list_seconds: float = 60.0
+    """One page of a list."""
+    list_page: int = 200
+    """Objects of one page: as JSON they take ten times the memory that the cache has them in."""
+    watch_seconds: int = 120
+    """The API server ends a watch after this and it is opened anew: a watch that is quiet proves that it works."""
+    watch_inactivity_seconds: float = 70.0
+    """A watch without an event or bookmark for so long is dropped and opened anew; bookmarks come once a minute."""
+    watch_age_limit_seconds: float = 270.0
+    """`/health/live` fails when a watch was not known to work for so long: two openings and some patience."""
+    resync_seconds: float = 600.0
+    """Between two comparisons of the cache with lists; finds what no watch told. Reads only."""
+    resync_jitter_ratio: float = 0.2
+    """Share of it that is random, so that operators do not list together."""
+    relist_delay_seconds: float = 2.0
+    """Between a watch that had to begin anew with a list, and the comparison that this makes necessary."""
+    nodes_seconds: float = 5.0
+    """How long an answer about spare devices is used again."""
+    drain_seconds: float = 20.0
+    """At the end: how long running passes may take to finish."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    """Leadership; the numbers of Kubernetes' own controllers, renewed more often."""
+
+    duration_seconds: int = 15
+    """A lease that was not renewed for so long may be taken by another operator."""
+    renew_seconds: float = 5.0
+    """Between two renewals."""
+    deadline_seconds: float = 10.0
+    """A leader that could not renew for so long ends: before anybody else may begin."""
+    retry_seconds: float = 2.0
+    """Between two looks of an operator that waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """How many events one object, and all together, may have written."""
+
+    queue: int = 256
+    """Events that wait to be written; more are dropped and counted."""
+    object_burst: int = 10
+    """Writes about one object, at once."""
+    object_per_second: float = 1 / 30
+    """Writes about one object, on average."""
+    burst: int = 50
+    """Writes about all objects, at once."""
+    per_second: float = 5.0
+    """Writes about all objects, on average."""
+    remembered: int = 1000
+    """Events whose repetition raises a count instead of making a new one."""
+    forget_seconds: float = 3000.0
+    """After so long a repetition is a new event: the API server forgets events after an hour."""

@@ -41,6 +41,17 @@ class WatchEvent:
     object: Object
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigAnswer:
+    """What an engine said to a configuration."""
+
+    accepted: bool
+    hash: str
+    """Of the configuration in force now, whichever it is."""
+    message: str = ""
+    """Why it was refused, in the engine's words."""
+
+
 class Cluster(Protocol):
     """An API server, or the local backend.
 
@@ -79,6 +90,15 @@ class Cluster(Protocol):
 
     async def engine_status(self, pod: Object) -> contract.EngineStatus | None:
         """The pod's own `/status`; None when it does not answer in time or not sensibly."""
+        ...
+
+    async def configure_engine(self, pod: Object, document: Mapping[str, Any], token: str) -> ConfigAnswer | None:
+        """Give the engine a whole configuration (`PUT /admin/config`); only hot settings may differ from what it runs
+        with. None: no sensible answer in time."""
+        ...
+
+    async def has_spare_device(self, resource: str, count: int, node_selector: Mapping[str, str]) -> bool | None:
+        """Whether one pod more that asks for `count` of `resource` would find a node; None: not allowed to know."""
         ...
 
     async def endpoint(self, namespace: str, name: str) -> str | None:

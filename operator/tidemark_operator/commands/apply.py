@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 3600.0
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="Manifest with one or more InferenceServices")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Manifest with one or more InferenceServices")],
     output: outputs.OutputOption = outputs.Output.TEXT,
 ) -> None:
     """Hand a changed manifest to the `tidemark up` that runs it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from tidemark_operator import api, effects, errors, plan
 
@@ -19,7 +23,7 @@ class Changed:
     """One field of the spec."""
 
     path: str
-    """`spec.scheduler.maxNumSeqs`"""
+    """`spec.scheduler.maxNumSeqs`; a section that comes or goes is told field by field."""
     before: Any
     """None: was not set."""
     after: Any
@@ -35,6 +39,15 @@ def between(before: Mapping[str, Any], after: Mapping[str, Any], facts: plan.Fac
         values = (_at(old["spec"], path), _at(after["spec"], path))
         found.append(Changed(".".join(("spec", *path)), *values, _effect(old, after, path, facts)))
     return found
+
+
+def written(value: Any) -> str:
+    """A value as a manifest has it, on one line; `not set` for None."""
+    if value is None:
+        return "not set"
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=math.inf)
+    text = text.removesuffix("\n").removesuffix("\n...")
+    return json.dumps(value, ensure_ascii=False) if "\n" in text else text
 
 
 def _effect(old: Mapping[str, Any], after: Mapping[str, Any], path: tuple[str, ...], facts: plan.Facts) -> str:
@@ -55,10 +68,10 @@ def _effect(old: Mapping[str, Any], after: Mapping[str, Any], path: tuple[str, .
     return AT_ONCE
 
 
-def _process(service: api.InferenceService, facts: plan.Facts) -> tuple[Any, str]:
-    """What a pod is made of; two that are equal need no new process."""
+def _process(service: api.InferenceService, facts: plan.Facts) -> Any:
+    """What a pod is made of; two that are equal need no new process, for hot settings are pushed to the engines."""
     deployment = next(child for child in plan.wanted(service, facts) if child["kind"] == "Deployment")
-    return deployment["spec"]["template"], plan.config_hash(service)
+    return deployment["spec"]["template"]
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,10 +79,16 @@ def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in old.keys() | new.keys():
-            yield from _differences(old.get(key), new.get(key), (*path, key))
-    elif old != new:
+    """Paths of single values, in sections as well of which one document has nothing."""
+    if old == new:
+        return
+    sections = [item for item in (old, new) if isinstance(item, Mapping)]
+    whole = old is None or new is None
+    if len(sections) == 2 or (whole and sections and sections[0]):
+        before, after = (item if isinstance(item, Mapping) else {} for item in (old, new))
+        for key in before.keys() | after.keys():
+            yield from _differences(before.get(key), after.get(key), (*path, key))
+    else:
         yield path
 
 

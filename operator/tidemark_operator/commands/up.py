@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging.handlers
+import secrets as secrets_
 import signal
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.local import backend, control, files, translate
-from tidemark_operator.commands import documents, model_fetch, up_session, up_view
+from tidemark_operator.commands import documents, model_fetch, up_machine, up_session, up_view
 from tidemark_operator.reconcile import loop, reconciler
 
 _FILE_POLL_SECONDS = 0.5
@@ -38,6 +39,7 @@ class Options:
     root: Path = dataclasses.field(default_factory=files.root)
     programs: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: translate.PROGRAMS)
     local: settings_.LocalSettings = dataclasses.field(default_factory=settings_.LocalSettings)
+    num_cores: int = dataclasses.field(default_factory=up_machine.num_cores)
 
 
 def command(
@@ -110,7 +112,7 @@ class _Up:
         self._key = interface.Key(names.KIND, service.namespace, service.name)
         self._facts = plan.Facts(image="local")
         self._fetch = model_fetch.Fetcher(options.programs)
-        self._session = up_session.Session(cluster, self._key, self._facts, folder.logs, self._fetch)
+        self._session = up_session.Session(cluster, self._key, self._facts, folder.logs, self._fetch, options.num_cores)
         self._view = up_view.View(rich.console.Console(highlight=False), service.name)
 
     async def run(self) -> int:
@@ -122,8 +124,14 @@ class _Up:
                 self._session.put_secret(name, data)
             await self._session.submit(documents.document_of(self._service))
             clock = clock_.SystemClock()
+            token = secrets_.token_hex(32)
             work = reconciler.Reconciler(
-                self._cluster, self._facts, settings=settings_.ReconcileSettings(), clock=clock, local=True
+                self._cluster,
+                self._facts,
+                tokens=lambda _uid: token,
+                settings=settings_.ReconcileSettings(),
+                clock=clock,
+                local=True,
             )
             loop_ = loop.Loop(self._cluster, work, self._key.namespace, settings=settings_.QueueSettings(), clock=clock)
             app = control.application(self._session.overview, self._submit)
@@ -165,6 +173,7 @@ class _Up:
     async def _follow_status(self) -> None:
         """Show every status. Ends when the service has a problem and `exit_on_failure` was asked for."""
         async for event in self._cluster.watch(names.KIND, self._key.namespace):
+            self._view.warnings(self._session.machine_warnings(event.object))
             self._view.status(event.object, self._log_with_problem())
             conditions = (event.object.get("status") or {}).get("conditions") or ()
             degraded = any(item["type"] == "Degraded" and item["status"] == "True" for item in conditions)
@@ -229,12 +238,13 @@ def _secret(path: Path) -> dict[str, bytes]:
 
 
 def _fingerprint(path: Path) -> object:
-    """Changes when the file does; editors replace a file, so its inode counts as well."""
+    """Changes when the file does, or a file of the folder; editors replace a file, so its inode counts as well."""
     try:
         stat = path.stat()
+        inside = sorted(path.iterdir()) if path.is_dir() else []
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino, [(item.name, _fingerprint(item)) for item in inside]
 
 
 @contextlib.contextmanager

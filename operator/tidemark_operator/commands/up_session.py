@@ -12,7 +12,7 @@ import msgspec
 from tidemark_operator import api, effects, errors, names, plan
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.local import backend, files
-from tidemark_operator.commands import changes, model_fetch
+from tidemark_operator.commands import changes, model_fetch, up_machine
 
 _MANAGER = "tidemark-apply"
 _NUM_EVENTS = 20
@@ -28,12 +28,14 @@ class Session:
         facts: plan.Facts,
         logs: Path,
         fetch: model_fetch.Fetcher,
+        num_cores: int,
     ) -> None:
         self._cluster = cluster
         self._key = key
         self._facts = facts
         self._logs = logs
         self._fetch = fetch
+        self._num_cores = num_cores
 
     async def submit(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Take a manifest over. Raises `ManifestError`, `Refused` for another service's, `FetchFailed`.
@@ -57,8 +59,12 @@ class Session:
                 {"path": item.path, "before": item.before, "after": item.after, "effect": item.effect}
                 for item in changed
             ],
-            "warnings": [str(warning) for warning in effects.unsupported(service, local=True)],
+            "warnings": [*map(str, effects.unsupported(service, local=True)), *self.machine_warnings(after)],
         }
+
+    def machine_warnings(self, document: Mapping[str, Any]) -> list[str]:
+        """Of a document that was valid when it was taken over."""
+        return up_machine.warnings(document.get("spec", {}), self._num_cores)
 
     def put_secret(self, name: str, data: Mapping[str, bytes]) -> None:
         """Create or replace a Secret that the manifest refers to."""
@@ -70,7 +76,8 @@ class Session:
     async def overview(self) -> dict[str, Any]:
         """Everything `tidemark status` shows; what `--output json` prints."""
         service = self._cluster.objects.get(self._key) or {}
-        status: Mapping[str, Any] = service.get("status") or {}
+        status: dict[str, Any] = dict(service.get("status") or {})
+        status["warnings"] = [*status.get("warnings", ()), *self.machine_warnings(service)]
         generation = service.get("metadata", {}).get("generation")
         events = self._cluster.objects.list("Event", self._key.namespace)
         events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))

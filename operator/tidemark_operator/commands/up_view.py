@@ -10,7 +10,10 @@ import rich.console
 import rich.status
 import rich.text
 
+from tidemark_operator.commands import changes
 from tidemark_runtime.contract import http
+
+_NEXT_TRY = " It was started again."
 
 
 class View:
@@ -42,7 +45,7 @@ class View:
             return
         self.warnings(status.get("warnings") or ())
         bad = conditions.get("Degraded", {}).get("status") == "True" or ready["reason"] == "InvalidSpec"
-        said = (ready["status"], ready["reason"], ready["message"] if bad else "")
+        said = (ready["status"], ready["reason"], _cause(ready["message"]) if bad else "")
         if self._spinner is not None:
             self._spinner.update(f"{self._name}: {_first_line(ready['message'])}")
         if said == self._said:
@@ -107,8 +110,13 @@ class View:
 
 def change_line(change: Mapping[str, Any]) -> str:
     """`spec.scheduler.maxNumSeqs: 16 -> 32 (the engine restarts)`"""
-    before, after = (("not set" if value is None else value) for value in (change["before"], change["after"]))
+    before, after = changes.written(change["before"]), changes.written(change["after"])
     return f"{change['path']}: {before} -> {after} ({change['effect']})"
+
+
+def _cause(message: str) -> str:
+    """A message without what only says that the next try has begun: each end of a process is told once."""
+    return message.removesuffix(_NEXT_TRY)
 
 
 def _first_line(text: str) -> str:

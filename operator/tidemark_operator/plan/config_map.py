@@ -6,14 +6,14 @@ from typing import Any
 
 from tidemark_operator import api, names
 from tidemark_operator.plan import engine_config, objects
-from tidemark_runtime.contract import settings
 
 
-def build(service: api.InferenceService) -> dict[str, Any]:
-    annotations = {names.CONFIG_HASH_ANNOTATION: settings.config_hash(engine_config.parse(service))}
+def build(service: api.InferenceService, engine: engine_config.Engine) -> dict[str, Any]:
+    annotations = {names.CONFIG_HASH_ANNOTATION: engine.config_hash}
+    name = names.config_map(service.name, engine.restart_hash)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": objects.metadata(service, names.config_map(service.name), annotations),
-        "data": {names.CONFIG_FILE: engine_config.dump(engine_config.build(service))},
+        "metadata": objects.metadata(service, name, annotations),
+        "data": {names.CONFIG_FILE: engine.text},
     }

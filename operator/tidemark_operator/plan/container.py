@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tidemark_operator import api, names
+from tidemark_operator.plan import engine_config, layout, volumes
 from tidemark_operator.plan import facts as facts_
-from tidemark_operator.plan import layout, volumes
 from tidemark_runtime.contract import http
 
 START_SECONDS = 120
 """Until the HTTP server listens. Loading the model comes after that and is no matter of liveness."""
 
 
-def build(service: api.InferenceService, facts: facts_.Facts) -> dict[str, Any]:
+def build(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> dict[str, Any]:
+    scheme = engine.scheme.upper()
     return {
         "name": names.CONTAINER,
         "image": facts.image,
@@ -23,23 +24,23 @@ def build(service: api.InferenceService, facts: facts_.Facts) -> dict[str, Any]:
         "env": _environment(service, facts),
         "ports": [{"name": names.PORT_NAME, "containerPort": http.CONTAINER_PORT, "protocol": "TCP"}],
         "resources": _resources(service.spec),
-        "startupProbe": _probe(http.LIVE_PATH, period=2, failures=START_SECONDS // 2),
-        "readinessProbe": _probe(http.READY_PATH, period=2, failures=1),
-        "livenessProbe": _probe(http.LIVE_PATH, period=10, failures=3),
+        "startupProbe": _probe(http.LIVE_PATH, scheme, period=2, failures=START_SECONDS // 2),
+        "readinessProbe": _probe(http.READY_PATH, scheme, period=2, failures=1),
+        "livenessProbe": _probe(http.LIVE_PATH, scheme, period=10, failures=3),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": volumes.mounts(service, facts),
+        "volumeMounts": volumes.mounts(service, engine, facts),
     }
 
 
 def _environment(service: api.InferenceService, facts: facts_.Facts) -> list[dict[str, Any]]:
     """Ours first, so that a site's variables of the same name win, as Kubernetes takes the last."""
     ours = {"TRITON_CACHE_DIR": f"{layout.CACHE_DIR}/triton"}
-    if facts.model_store_host_path:
+    if volumes.has_model_store(service, facts):
         ours[names.MODEL_STORE_VARIABLE] = layout.STORE_DIR
     theirs = service.spec.pod_template.env
     named = {item.name for item in theirs}
@@ -64,9 +65,9 @@ def _resources(spec: api.Spec) -> dict[str, dict[str, str]]:
     }
 
 
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+def _probe(path: str, scheme: str, *, period: int, failures: int) -> dict[str, Any]:
     return {
-        "httpGet": {"path": path, "port": names.PORT_NAME},
+        "httpGet": {"path": path, "port": names.PORT_NAME, "scheme": scheme},
         "periodSeconds": period,
         "timeoutSeconds": 2,
         "failureThreshold": failures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -11,11 +12,16 @@ from tidemark_operator.api import quantities
 from tidemark_operator.plan import layout
 from tidemark_runtime.contract import http, settings
 
+LAME_DUCK_SECONDS = 5
+"""After SIGTERM a pod says that it is not ready and still takes requests: so long it may take until every node has
+heard that the pod is going. The engine does it rather than a preStop hook, because the engine knows: it closes
+connections that are kept alive with their next answer, and a client never writes into one that is being closed."""
+
 
 def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     """Sections and keys in camelCase, as `tidemark serve --config` reads them; keys without a value left out."""
     spec = service.spec
-    keys = spec.access.api_keys_secret_ref
+    keys, tls = spec.access.api_keys_secret_ref, spec.access.tls_secret_ref
     sections: dict[str, dict[str, Any]] = {
         "model": {
             "source": layout.model_source(spec.model.source),
@@ -40,7 +46,11 @@ def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
             "host": "0.0.0.0",
             "port": http.CONTAINER_PORT,
             "apiKeysFile": layout.keys_path(keys) if keys else None,
-            "drainSeconds": spec.rollout.drain_seconds,
+            "adminTokenFile": layout.ADMIN_TOKEN_PATH,
+            "tlsCertFile": layout.TLS_CERT_PATH if tls else None,
+            "tlsKeyFile": layout.TLS_KEY_PATH if tls else None,
+            "lameDuckSeconds": LAME_DUCK_SECONDS,
+            "drainSeconds": LAME_DUCK_SECONDS + spec.rollout.drain_seconds,  # the engine counts both from SIGTERM
         },
         "hardware": _hardware(spec.hardware),
     }
@@ -58,6 +68,39 @@ def dump(config: dict[str, dict[str, Any]]) -> str:
 def parse(service: api.InferenceService) -> settings.EngineConfig:
     """The configuration as the engine reads it. `settings.ConfigError` here is an error of ours: `api` let it pass."""
     return settings.parse(build(service))
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What builders ask of the configuration, parsed once a plan, because a thousand services are planned often."""
+
+    text: str
+    """The file."""
+    config_hash: str
+    """What an engine reports once all settings are in force."""
+    restart_hash: str
+    """Names the settings that need a new process; a hot change leaves it as it is."""
+    scheme: str
+    """`https` where the engines have a certificate, else `http`."""
+
+
+def engine(service: api.InferenceService) -> Engine:
+    """Of this service's pods."""
+    document = build(service)
+    parsed = settings.parse(document)
+    return Engine(
+        dump(document), settings.config_hash(parsed), settings.restart_hash(parsed), settings.url_scheme(parsed)
+    )
+
+
+def config_hash(service: api.InferenceService) -> str:
+    """The hash that an engine reports once all settings of this spec are in force."""
+    return settings.config_hash(parse(service))
+
+
+def restart_hash(service: api.InferenceService) -> str:
+    """Names the settings that need a new process; a hot change leaves it as it is."""
+    return settings.restart_hash(parse(service))
 
 
 def _hardware(hardware: api.Hardware) -> dict[str, Any]:

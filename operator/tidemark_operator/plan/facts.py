@@ -12,7 +12,13 @@ class Facts:
     image: str
     """Container image of the engine."""
     image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets that every engine pod pulls its image with, beside those its own spec names."""
     spare_device: bool | None = None
     """Whether a pod more than now would find a device; None: not known. Decides rollout strategy `auto`."""
+    admin_token: str = ""
+    """What `/admin` of this service's engines asks for; it is written into a Secret and never read back."""
+    operator_namespace: str | None = None
+    """Where the operator runs: a NetworkPolicy must let it in. None: outside the cluster."""
     model_store_host_path: str | None = None
     """Folder on every node with models that `tidemark models` fetched; None: the image holds them."""

@@ -8,12 +8,18 @@ from tidemark_operator import api, names
 
 CONFIG_DIR = "/etc/tidemark"
 KEYS_DIR = "/run/tidemark/keys"
+ADMIN_DIR = "/run/tidemark/admin"
+TLS_DIR = "/run/tidemark/tls"
 MODELS_DIR = "/models"
 STORE_DIR = "/var/lib/tidemark/models"
 CACHE_DIR = "/var/cache/tidemark"
 """Compiled kernels; the root file system is read-only."""
 
 CONFIG_PATH = f"{CONFIG_DIR}/{names.CONFIG_FILE}"
+ADMIN_TOKEN_PATH = f"{ADMIN_DIR}/{names.ADMIN_TOKEN_FILE}"
+TLS_CERT_PATH = f"{TLS_DIR}/tls.crt"
+TLS_KEY_PATH = f"{TLS_DIR}/tls.key"
+"""The entries that a Secret of type `kubernetes.io/tls` has."""
 GGUF = ".gguf"
 
 

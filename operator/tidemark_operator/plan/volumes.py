@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark_operator import api, names
+from tidemark_operator.plan import engine_config, layout
 from tidemark_operator.plan import facts as facts_
-from tidemark_operator.plan import layout
+
+_SECRET_MODE = 0o440
+"""Root's, and the engine's by `fsGroup`; nobody else's."""
+_SCRATCH_LIMIT = "1Gi"
+"""Of the node's disk, for compiled kernels and for temporary files each: a pod that fills it is evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,34 +23,61 @@ class _Volume:
     read_only: bool = True
 
 
-def build(service: api.InferenceService, facts: facts_.Facts) -> list[dict[str, Any]]:
+def build(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> list[dict[str, Any]]:
     """`volumes` of the pod."""
-    return [{"name": volume.name, **volume.source} for volume in _volumes(service, facts)]
+    return [{"name": volume.name, **volume.source} for volume in _volumes(service, engine, facts)]
 
 
-def mounts(service: api.InferenceService, facts: facts_.Facts) -> list[dict[str, Any]]:
+def mounts(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> list[dict[str, Any]]:
     """`volumeMounts` of the container."""
     return [
         {"name": volume.name, "mountPath": volume.mount_path, **({"readOnly": True} if volume.read_only else {})}
-        for volume in _volumes(service, facts)
+        for volume in _volumes(service, engine, facts)
     ]
 
 
-def _volumes(service: api.InferenceService, facts: facts_.Facts) -> list[_Volume]:
-    found = [_Volume("config", layout.CONFIG_DIR, {"configMap": {"name": names.config_map(service.name)}})]
+def has_model_store(service: api.InferenceService, facts: facts_.Facts) -> bool:
+    """Whether the pod looks for its model, by name, in the store of its node."""
+    return facts.model_store_host_path is not None and service.spec.model.source.package is not None
+
+
+def _volumes(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> list[_Volume]:
+    return [*_inputs(service, engine), *_models(service, facts), *_scratch()]
+
+
+def _inputs(service: api.InferenceService, engine: engine_config.Engine) -> list[_Volume]:
+    """ConfigMap and Secrets, whole and as folders: with a subPath, changes would never reach the file."""
+    config = {"configMap": {"name": names.config_map(service.name, engine.restart_hash)}}
+    found = [
+        _Volume("config", layout.CONFIG_DIR, config),
+        _secret("admin", layout.ADMIN_DIR, names.admin_secret(service.name)),
+    ]
+    keys, tls = service.spec.access.api_keys_secret_ref, service.spec.access.tls_secret_ref
+    if keys is not None:
+        found.append(_secret("api-keys", layout.KEYS_DIR, keys.name))
+    if tls is not None:
+        found.append(_secret("tls", layout.TLS_DIR, tls.name))
+    return found
+
+
+def _secret(name: str, mount_path: str, secret: str) -> _Volume:
+    return _Volume(name, mount_path, {"secret": {"secretName": secret, "defaultMode": _SECRET_MODE}})
+
+
+def _models(service: api.InferenceService, facts: facts_.Facts) -> list[_Volume]:
     model = _model(service.spec.model.source)
-    if model is not None:
-        found.append(model)
-    if facts.model_store_host_path:
+    found = [] if model is None else [model]
+    if has_model_store(service, facts):
         store = {"hostPath": {"path": facts.model_store_host_path, "type": "Directory"}}
         found.append(_Volume("model-store", layout.STORE_DIR, store))
-    keys = service.spec.access.api_keys_secret_ref
-    if keys is not None:
-        # The whole Secret as a folder: a subPath would never see a change of the keys.
-        found.append(_Volume("api-keys", layout.KEYS_DIR, {"secret": {"secretName": keys.name}}))
-    found.append(_Volume("cache", layout.CACHE_DIR, {"emptyDir": {}}, read_only=False))
-    found.append(_Volume("tmp", "/tmp", {"emptyDir": {}}, read_only=False))
     return found
+
+
+def _scratch() -> list[_Volume]:
+    return [
+        _Volume(name, path, {"emptyDir": {"sizeLimit": _SCRATCH_LIMIT}}, read_only=False)
+        for name, path in (("cache", layout.CACHE_DIR), ("tmp", "/tmp"))
+    ]
 
 
 def _model(source: api.Source) -> _Volume | None:

@@ -8,25 +8,36 @@ from typing import Any
 import yaml
 
 from tidemark_operator import api
-from tidemark_operator.plan import cluster_service, config_map, deployment, engine_config, service_account
+from tidemark_operator.plan import (
+    admin_secret,
+    cluster_service,
+    config_map,
+    deployment,
+    disruption_budget,
+    engine_config,
+    network_policy,
+    service_account,
+)
 from tidemark_operator.plan import facts as facts_
-from tidemark_runtime.contract import settings
 
 
 def wanted(service: api.InferenceService, facts: facts_.Facts) -> list[dict[str, Any]]:
     """Kubernetes objects that should exist: fresh dictionaries, the same for the same arguments.
 
-    ServiceAccount (unless the spec names one) and ConfigMap come first, because pods need them to start.
+    What pods need to start comes before the Deployment. Without a token in `facts` there is no Secret with it, and the
+    pods wait: an empty one would be worse.
     """
-    objects = [config_map.build(service), deployment.build(service, facts), cluster_service.build(service)]
-    if service.spec.pod_template.service_account_name is None:
-        objects.insert(0, service_account.build(service))
-    return objects
-
-
-def config_hash(service: api.InferenceService) -> str:
-    """The hash that an engine reports once all settings of this spec are in force."""
-    return settings.config_hash(engine_config.parse(service))
+    engine = engine_config.engine(service)
+    access, own_account = service.spec.access, service.spec.pod_template.service_account_name
+    return [
+        *([service_account.build(service)] if own_account is None else []),
+        *([admin_secret.build(service, facts)] if facts.admin_token else []),
+        config_map.build(service, engine),
+        *([network_policy.build(service, facts)] if access.allow_from else []),
+        *([disruption_budget.build(service)] if disruption_budget.helps(service) else []),
+        cluster_service.build(service, engine),
+        deployment.build(service, engine, facts),
+    ]
 
 
 def to_yaml(objects: list[dict[str, Any]]) -> str:
@@ -43,7 +54,10 @@ _NUMBER_ELSEWHERE = re.compile(r"[-+]?(?:\.\d+|\d[\d_]*(?:\.\d*)?)(?:[eE][-+]?\d
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else "'" if _NUMBER_ELSEWHERE.fullmatch(value) else None
+    if "\x85" in value:  # a line break to YAML readers, and PyYAML escapes it in this style only (B075)
+        style: str | None = '"'
+    else:
+        style = "|" if "\n" in value else "'" if _NUMBER_ELSEWHERE.fullmatch(value) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

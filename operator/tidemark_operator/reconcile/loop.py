@@ -6,17 +6,23 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from tidemark_operator import names
+from tidemark_operator import errors, names
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
-from tidemark_operator.reconcile import queue, reconciler
+from tidemark_operator.reconcile import children, queue
 
-WATCHED_KINDS = (names.KIND, *reconciler.CHILD_KINDS, "Pod")
+WATCHED_KINDS = (names.KIND, *children.KINDS, "Pod")
 
 _log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What a pass is: `reconciler.Reconciler`, or something around it that measures."""
+
+    async def run(self, key: interface.Key) -> float | None: ...
 
 
 class Loop:
@@ -25,7 +31,7 @@ class Loop:
     def __init__(
         self,
         cluster: interface.Cluster,
-        work: reconciler.Reconciler,
+        work: Work,
         namespace: str,
         *,
         settings: settings_.QueueSettings,
@@ -61,4 +67,8 @@ def woken_by(obj: Mapping[str, Any]) -> interface.Key | None:
 
 
 def _log_failure(key: interface.Key, failure: BaseException, retry_seconds: float) -> None:
-    _log.warning("reconcile failed: key=%s retry_seconds=%.1f", key, retry_seconds, exc_info=failure)
+    """A cluster that did not do what was asked is told in a sentence; other faults with where they came from."""
+    if isinstance(failure, errors.ClusterError):
+        _log.warning("reconcile failed: key=%s retry_seconds=%.1f error=%s", key, retry_seconds, failure)
+    else:
+        _log.error("reconcile failed: key=%s retry_seconds=%.1f", key, retry_seconds, exc_info=failure)

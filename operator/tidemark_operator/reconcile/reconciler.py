@@ -1,32 +1,45 @@
 """One pass over one InferenceService: wanted against present, repaired; observed, told in status.
 
 The same code for Kubernetes and for `tidemark up`: everything that differs is behind the cluster interface. A pass
-starts from what is there now and remembers nothing of the pass before, so it may be repeated, interrupted or late.
+starts from what is there now, so it may be repeated, interrupted or late; what must outlive a pass stands on objects.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidemark_operator import api, effects, errors, names, plan, status
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
-from tidemark_operator.reconcile import queue
+from tidemark_operator.plan import drift, history
+from tidemark_operator.reconcile import children, configuration, queue, rollout, verdict
 
-CHILD_KINDS = ("ServiceAccount", "ConfigMap", "Service", "Deployment")
-"""Kinds that a plan may hold; a child of one of these that is no longer wanted is deleted."""
+Tokens = Callable[[str], str]
+"""From the uid of a service to the token of its engines' `/admin`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the children in one pass."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What one pass starts from."""
 
-    deployment: interface.Object | None
-    failures: tuple[errors.ClusterError, ...]
+    document: interface.Object
+    revisions: Sequence[history.Revision]
+    acting: history.Acting
+    facts: plan.Facts
+    fit: plan.Fit
+    pods: Sequence[interface.Object]
+    live: interface.Object | None
+    """The Deployment."""
+
+    @property
+    def paused(self) -> bool:
+        annotations = self.document["metadata"].get("annotations") or {}
+        return bool(annotations.get(names.PAUSED_ANNOTATION) == "true")
 
 
 class Reconciler:
@@ -37,80 +50,120 @@ class Reconciler:
         cluster: interface.Cluster,
         facts: plan.Facts,
         *,
+        tokens: Tokens,
         settings: settings_.ReconcileSettings,
         clock: clock_.Clock,
         local: bool = False,
     ) -> None:
         self._cluster = cluster
         self._facts = facts
+        self._tokens = tokens
         self._settings = settings
         self._clock = clock
         self._local = local
+        self._children = children.Children(cluster, settings, clock)
+        self._configuration = configuration.Configuration(cluster, settings, clock)
 
     async def run(self, key: interface.Key) -> float | None:
         """One pass. Raises `ClusterError` when a child could not be brought in order; all others were tried (B067)."""
         document = await self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
+            self._children.forget(key)
             return queue.GONE
         try:
             service = api.parse(document)
         except errors.ManifestError as error:  # what runs goes on: the last good children are left as they are
             await self._tell(document, status.invalid(document, error.problems, self._clock.now()))
             return None
-        outcome = await self._bring_in_order(service, document)
-        observed = await self._observe(service, document, outcome)
-        computed = status.compute(service, observed, self._clock.now())
+        seen = await self._look(service, document)
+        outcome = await self._bring_in_order(seen)
+        computed = await self._observe(seen, outcome)
         await self._tell(document, computed)
         if outcome.failures:
             raise outcome.failures[0]
-        return self._settings.ready_seconds if _is_ready(computed) else self._settings.unready_seconds
+        return self._next_look(computed, seen.pods)
 
-    async def _bring_in_order(self, service: api.InferenceService, document: interface.Object) -> Outcome:
-        """Apply every wanted child and delete every other one. One that fails does not keep back the rest."""
-        failures: list[errors.ClusterError] = []
-        deployment = None
-        wanted = [_new_process(child, plan.config_hash(service)) for child in plan.wanted(service, self._facts)]
-        for manifest in wanted:
-            try:
-                applied = await self._cluster.apply(manifest)
-            except errors.ClusterError as error:
-                failures.append(error)
-                await self._cluster.record_event(
-                    document, "Warning", f"Apply{manifest['kind']}Failed", f"{manifest['metadata']['name']}: {error}"
-                )
-            else:
-                deployment = applied if manifest["kind"] == "Deployment" else deployment
-        try:
-            await self._delete_unwanted(document, wanted)
-        except errors.ClusterError as error:
-            failures.append(error)
-        return Outcome(deployment, tuple(failures))
+    async def _look(self, service: api.InferenceService, document: interface.Object) -> _Seen:
+        own, selector = interface.key_of(document), names.selector(service.name)
+        stored = await self._cluster.list("ControllerRevision", own.namespace, selector)
+        revisions = history.read(stored)
+        acting = history.choose(service, revisions)
+        live = await self._cluster.get(interface.Key("Deployment", own.namespace, names.deployment(service.name)))
+        pods = await self._cluster.list("Pod", own.namespace, selector)
+        facts = dataclasses.replace(self._facts, admin_token=self._tokens(str(document["metadata"]["uid"])))
+        facts = await rollout.facts_for(self._cluster, acting.service, facts, live, pods)
+        fit = plan.fit(acting.service, service.status)
+        return _Seen(document=document, revisions=revisions, acting=acting, facts=facts, fit=fit, pods=pods, live=live)
 
-    async def _delete_unwanted(self, document: interface.Object, wanted: Sequence[interface.Object]) -> None:
-        own = interface.key_of(document)
-        keep = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
-        for kind in CHILD_KINDS:
-            for child in await self._cluster.list(kind, own.namespace, names.selector(own.name)):
-                controller = interface.controller_of(child) or {}
-                ours = controller.get("uid") == document["metadata"]["uid"]
-                if ours and (kind, child["metadata"]["name"]) not in keep:
-                    await self._cluster.delete(interface.key_of(child))
+    async def _bring_in_order(self, seen: _Seen) -> children.Outcome:
+        """What does not fit gets no pods: those that run go on, with the configuration that they have."""
+        if seen.paused:
+            return children.Outcome(seen.live, ())
+        wanted = plan.wanted(seen.acting.service, seen.facts)
+        keep = _in_use(seen)
+        if seen.fit.refused:
+            wanted = [child for child in wanted if child["kind"] not in ("Deployment", "ConfigMap")]
+            keep |= _needed_by_pods(seen)
+        kept = _revisions_to_keep(seen)
+        wanted = [*wanted, *(history.build(seen.acting.service, revision) for revision in kept)]
+        outcome = await self._children.bring_in_order(seen.document, wanted, keep)
+        return outcome if not seen.fit.refused else dataclasses.replace(outcome, deployment=seen.live)
 
-    async def _observe(
-        self, service: api.InferenceService, document: interface.Object, outcome: Outcome
-    ) -> status.Observed:
-        own = interface.key_of(document)
+    async def _observe(self, seen: _Seen, outcome: children.Outcome) -> dict[str, Any]:
+        service, own = seen.acting.service, interface.key_of(seen.document)
         pods = await self._cluster.list("Pod", own.namespace, names.selector(own.name))
         answers = await asyncio.gather(*(self._cluster.engine_status(pod) for pod in pods))
-        problems = [str(warning) for warning in effects.unsupported(service, local=self._local)]
-        return status.Observed(
+        engines = {pod["metadata"]["name"]: answer for pod, answer in zip(pods, answers, strict=True)}
+        pushed = configuration.Pushed(engines, {})
+        if not seen.paused and not seen.fit.refused:
+            pushed = await self._configuration.push(pods, engines, self._wanted_configuration(seen))
+        judged = await self._judge(seen, outcome, pods)
+        ignored = effects.warnings(service, local=self._local, model_store_host_path=self._facts.model_store_host_path)
+        observed = status.Observed(
             deployment=outcome.deployment,
             pods=pods,
-            engines={pod["metadata"]["name"]: answer for pod, answer in zip(pods, answers, strict=True)},
+            engines=pushed.engines,
             wanted_hash=plan.config_hash(service),
+            rejected=pushed.rejected,
             url=await self._cluster.endpoint(own.namespace, names.service(own.name)),
-            warnings=[*problems, *(str(failure) for failure in outcome.failures)],
+            warnings=[*ignored, *(str(failure) for failure in outcome.failures)],
+            fits=seen.fit.fits,
+            fit_message=seen.fit.message,
+            paused=seen.paused,
+            failed=(seen.acting.instead_of or judged).failed,
+            running_revision=seen.acting.revision.number if seen.acting.instead_of else None,
+            retry=_how_to_retry(seen),
         )
+        return status.compute(service, observed, self._clock.now())
+
+    def _wanted_configuration(self, seen: _Seen) -> configuration.Wanted:
+        service = seen.acting.service
+        return configuration.Wanted(
+            document=plan.engine_document(service),
+            hash=plan.config_hash(service),
+            restart_hash=plan.restart_hash(service),
+            token=seen.facts.admin_token,
+        )
+
+    async def _judge(
+        self, seen: _Seen, outcome: children.Outcome, pods: Sequence[interface.Object]
+    ) -> history.Revision:
+        """Write down what became of the revision, once; the pass that this wakes acts on it."""
+        revision, service = seen.acting.revision, seen.acting.service
+        if seen.paused or outcome.deployment is None or seen.fit.refused:
+            return revision
+        wanted = next(child for child in plan.wanted(service, seen.facts) if child["kind"] == "Deployment")
+        progress = status.rollout(outcome.deployment, service.replicas)
+        template = {key: wanted["spec"]["template"][key] for key in ("metadata", "spec")}
+        judged = verdict.judge(revision, progress, pods, template, status.timestamp(self._clock.now()))
+        if judged == revision:
+            return revision
+        await self._cluster.apply(drift.sealed(history.build(service, judged)))
+        back = history.last_good([item for item in seen.revisions if item.hash != judged.hash])
+        if judged.failed and back is not None and service.spec.rollout.auto_rollback:
+            message = f"The pods get the last spec that served (revision {back.number}). {judged.failed}"
+            await self._cluster.record_event(seen.document, "Warning", "RolledBack", message)
+        return judged
 
     async def _tell(self, document: interface.Object, computed: dict[str, Any]) -> None:
         """Write the status when it says something new, and an event when Ready changes its reason."""
@@ -123,20 +176,51 @@ class Reconciler:
             type_ = "Normal" if new.get("status") != "False" or not old else "Warning"
             await self._cluster.record_event(document, type_, str(new.get("reason")), str(new.get("message", "")))
 
+    def _next_look(self, computed: Mapping[str, Any], pods: Sequence[interface.Object]) -> float:
+        """Events tell everything but what the engines say of themselves."""
+        ready, limits = _ready_condition(computed), self._settings
+        if not pods:
+            return limits.rewrite_secrets_seconds
+        if ready.get("status") == "True":
+            return limits.ready_seconds
+        since = datetime.datetime.fromisoformat(str(ready["lastTransitionTime"]).replace("Z", "+00:00"))
+        waited = (self._clock.now() - since).total_seconds()
+        return min(max(limits.unready_seconds, waited * limits.patience_ratio), limits.max_unready_seconds)
 
-def _new_process(manifest: interface.Object, config_hash: str) -> interface.Object:
-    """A Deployment whose pods are replaced with every change of a setting. Engines read their file only at their start
-    so far; once hot settings are pushed to them, the plan's own restart hash is enough and this goes away."""
-    if manifest["kind"] == "Deployment":
-        annotations = manifest["spec"]["template"]["metadata"].setdefault("annotations", {})
-        annotations[names.CONFIG_HASH_ANNOTATION] = config_hash
-    return manifest
+
+def _revisions_to_keep(seen: _Seen) -> list[history.Revision]:
+    """Those known, the user's own among them as it is now, less the surplus."""
+    own = seen.acting.instead_of or seen.acting.revision
+    known = [*(revision for revision in seen.revisions if revision.hash != own.hash), own]
+    good = history.last_good(known)
+    forgotten = history.surplus(known, [own, seen.acting.revision, *([good] if good else [])])
+    return [revision for revision in known if revision not in forgotten]
 
 
-def _ready_condition(computed: dict[str, Any]) -> dict[str, Any]:
+def _how_to_retry(seen: _Seen) -> str:
+    failed = seen.acting.instead_of
+    if failed is None:
+        return ""
+    name = names.revision(seen.acting.service.name, failed.hash)
+    return f"Change the spec, or have the same tried again with `kubectl delete controllerrevision {name}`."
+
+
+def _in_use(seen: _Seen) -> set[interface.Key]:
+    """ConfigMaps of pods that still run with an older revision; all of ours while a rollout goes on."""
+    namespace = seen.document["metadata"].get("namespace", "default")
+    specs = [pod["spec"] for pod in seen.pods]
+    if seen.live is not None:
+        specs.append(seen.live["spec"]["template"]["spec"])
+    maps = [
+        volume["configMap"]["name"] for spec in specs for volume in spec.get("volumes") or () if "configMap" in volume
+    ]
+    return {interface.Key("ConfigMap", namespace, name) for name in maps}
+
+
+def _needed_by_pods(seen: _Seen) -> set[interface.Key]:
+    return {interface.key_of(seen.live)} if seen.live is not None else set()
+
+
+def _ready_condition(computed: Mapping[str, Any]) -> dict[str, Any]:
     conditions = computed.get("conditions") or ()
     return next((item for item in conditions if item["type"] == "Ready"), {})
-
-
-def _is_ready(computed: dict[str, Any]) -> bool:
-    return _ready_condition(computed).get("status") == "True"

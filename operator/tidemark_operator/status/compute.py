@@ -6,6 +6,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tidemark_operator import api, errors, names
 from tidemark_operator.status import conditions, findings, rollout
 from tidemark_operator.status import observed as observed_
@@ -17,12 +19,12 @@ _LOADED = (EngineState.READY, EngineState.DRAINING, EngineState.STALLED)
 
 def compute(service: api.InferenceService, observed: observed_.Observed, now: datetime.datetime) -> dict[str, Any]:
     """The whole `status` of `service`. Transition times in `service.status` are kept where a condition is unchanged."""
-    progress = rollout.read(observed.deployment, service.replicas)
+    progress = rollout.read(observed.deployment, _replicas_wanted(service, observed))
     found = findings.of(observed)
     cause = _cause(service, observed, progress, found)
     engines = [engine for engine in observed.engines.values() if engine is not None]
     wanted = [
-        _ready(progress, cause),
+        _ready(observed, progress, cause),
         Condition(
             "Available",
             conditions.truth(progress.ready > 0),
@@ -32,8 +34,8 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         _progressing(service, progress, cause),
         _degraded(cause),
         _model_ready(engines, cause),
-        *_capacity_fit(engines, cause),
-        _config_applied(engines, observed.wanted_hash),
+        _capacity_fit(observed, engines, cause),
+        _config_applied(observed),
     ]
     generation = service.metadata.generation or 0
     dumped = conditions.dump(wanted, service.status, generation, now)
@@ -47,6 +49,7 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         "model": service.model_name,
         "devices": _devices(service.spec.hardware),
         "kv": _kv(engines),
+        "shape": _shape(engines) or service.status.get("shape"),
     }
     return {
         **{key: value for key, value in shown.items() if value is not None},
@@ -81,10 +84,22 @@ def _cause(
     found: Sequence[findings.Finding],
 ) -> findings.Finding:
     """The one thing to say about a service that is not Ready."""
+    if observed.paused:
+        return findings.Finding(
+            "Paused", f"The annotation {names.PAUSED_ANNOTATION} is set: nothing is changed or repaired.", problem=False
+        )
+    if observed.running_revision is not None:
+        return findings.Finding(
+            "RolledBack",
+            f"The rollout of this spec failed: {observed.failed.rstrip('.')}. The pods run revision "
+            f"{observed.running_revision}, the last that served. {observed.retry}",
+        )
     if service.spec.suspend:
         return findings.Finding("Suspended", "spec.suspend is true; set it to false to start the pods.", problem=False)
     if service.replicas == 0:
         return findings.Finding("ScaledToZero", "spec.replicas is 0; raise it to start pods.", problem=False)
+    if observed.fits is False:
+        return findings.Finding("DoesNotFit", observed.fit_message)
     if observed.deployment is None:
         return findings.Finding("Creating", "The objects are being created.", problem=False)
     if progress.refused:
@@ -104,9 +119,10 @@ def _cause(
     return findings.Finding("Starting", "The pods start.", problem=False)
 
 
-def _ready(progress: rollout.Rollout, cause: findings.Finding) -> Condition:
-    """True only for the revision that is wanted now (B069), and only while a pod answers."""
-    if progress.done and progress.ready and progress.wanted:
+def _ready(observed: observed_.Observed, progress: rollout.Rollout, cause: findings.Finding) -> Condition:
+    """True only for the spec that is wanted now (B069), and only while a pod answers."""
+    held_back = observed.running_revision is not None or observed.fits is False
+    if progress.done and progress.ready and progress.wanted and not held_back:
         return Condition("Ready", "True", "Ready", _replicas(progress))
     return Condition("Ready", "False", cause.reason, cause.message)
 
@@ -133,26 +149,37 @@ def _model_ready(engines: Sequence[EngineStatus], cause: findings.Finding) -> Co
     return Condition("ModelReady", "Unknown", cause.reason, "No engine has answered yet.")
 
 
-def _capacity_fit(engines: Sequence[EngineStatus], cause: findings.Finding) -> list[Condition]:
-    """Left out while nothing is known."""
+def _capacity_fit(observed: observed_.Observed, engines: Sequence[EngineStatus], cause: findings.Finding) -> Condition:
+    """The plan's answer before any pod exists; what the engines found comes on top of it."""
+    if observed.fits is False:
+        return Condition("CapacityFit", "False", "DoesNotFit", observed.fit_message)
     if cause.reason in ("DoesNotFit", "OutOfMemory"):
-        return [Condition("CapacityFit", "False", cause.reason, cause.message)]
+        return Condition("CapacityFit", "False", cause.reason, cause.message)
+    if observed.fits:
+        return Condition("CapacityFit", "True", "Fits", observed.fit_message)
     if any(engine.state in _LOADED for engine in engines):
-        return [Condition("CapacityFit", "True", "Fits", "Weights and KV cache are in memory.")]
-    return []
+        return Condition("CapacityFit", "True", "Loaded", "Weights and KV cache are in memory.")
+    return Condition("CapacityFit", "Unknown", "NotKnownYet", observed.fit_message or "Nothing is known yet.")
 
 
-def _config_applied(engines: Sequence[EngineStatus], wanted_hash: str | None) -> Condition:
-    if not engines or wanted_hash is None:
+def _config_applied(observed: observed_.Observed) -> Condition:
+    """Which pods have what: a pod that differs is named."""
+    engines = {name: engine for name, engine in sorted(observed.engines.items()) if engine is not None}
+    wanted = observed.wanted_hash
+    if not engines or wanted is None:
         return Condition("ConfigApplied", "Unknown", "NoAnswer", "No engine has answered yet.")
-    applied = sum(engine.config.hash == wanted_hash for engine in engines)
-    message = f"{applied} of {len(engines)} engines run the configuration {wanted_hash}."
-    return Condition(
-        "ConfigApplied",
-        conditions.truth(applied == len(engines)),
-        "Applied" if applied == len(engines) else "Pending",
-        message,
-    )
+    others = {name: engine.config.hash for name, engine in engines.items() if engine.config.hash != wanted}
+    message = f"{len(engines) - len(others)} of {len(engines)} engines run the configuration {wanted}."
+    if not others:
+        return Condition("ConfigApplied", "True", "Applied", message)
+    refused = [
+        f"{name} runs {others[name]} and refuses: {observed.rejected[name]}"
+        for name in others
+        if name in observed.rejected
+    ]
+    waiting = [f"{name} runs {others[name]}" for name in others if name not in observed.rejected]
+    reason = "Rejected" if refused else "Pending"
+    return Condition("ConfigApplied", "False", reason, " ".join([message, "; ".join([*refused, *waiting]) + "."]))
 
 
 def _replicas(progress: rollout.Rollout) -> str:
@@ -164,6 +191,23 @@ def _phase(ready: Mapping[str, Any], progress: rollout.Rollout) -> str:
     if ready["status"] == "True":
         return "Ready" if progress.ready >= progress.wanted else f"Ready: {progress.ready} of {progress.wanted}"
     return f"{ready['reason']}: {ready['message'].splitlines()[0][:120]}"
+
+
+def _replicas_wanted(service: api.InferenceService, observed: observed_.Observed) -> int:
+    """With autoscaling on, the scaler's number, which stands on the Deployment (B071)."""
+    if service.spec.autoscaling is None or service.spec.suspend or observed.deployment is None:
+        return service.replicas
+    return int(observed.deployment["spec"].get("replicas") or service.replicas)
+
+
+def _shape(engines: Sequence[EngineStatus]) -> dict[str, Any] | None:
+    """What a later plan needs to know of the model, as an engine that has loaded it says; kept when it is gone."""
+    for engine in engines:
+        if engine.model.shape is not None:
+            kept: dict[str, Any] = msgspec.to_builtins(engine.model.shape)
+            overhead_bytes = engine.memory.parts_bytes.get("overhead", 0)
+            return {"source": engine.model.source, **kept, "overheadBytes": overhead_bytes}
+    return None
 
 
 def _devices(hardware: api.Hardware) -> str:

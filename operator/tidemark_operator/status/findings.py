@@ -46,7 +46,7 @@ def of(observed: observed_.Observed) -> list[Finding]:
     return sorted(found, key=lambda finding: not finding.problem)
 
 
-def of_pod(pod: Mapping[str, Any], engine: EngineStatus | None) -> Finding | None:
+def of_pod(pod: Mapping[str, Any], engine: EngineStatus | None = None) -> Finding | None:
     """Why this pod does not serve; None where it does."""
     status = pod.get("status") or {}
     unschedulable = _unschedulable(status)

@@ -19,6 +19,20 @@ class Observed:
     """Pod name -> its `/status` document; None: it did not answer."""
     wanted_hash: str | None = None
     """`plan.config_hash`: what the engines should report."""
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Pod name -> why its engine refused the configuration."""
+    fits: bool | None = None
+    """What the plan says before any pod exists; None: not known."""
+    fit_message: str = ""
+    """The sum; empty: it was not asked."""
+    paused: bool = False
+    """The operator leaves the service alone."""
+    failed: str = ""
+    """Why the rollout of this spec failed; empty: it did not."""
+    running_revision: int | None = None
+    """Number of the last good revision, where the pods were given that instead of this spec."""
+    retry: str = ""
+    """What makes the operator try this spec again."""
     url: str | None = None
     """Where clients reach the service."""
     warnings: Sequence[str] = ()

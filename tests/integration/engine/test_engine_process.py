@@ -17,7 +17,10 @@ from tidemark_runtime.core import sampling
 from tidemark_runtime.engine import client, messages
 from tidemark_runtime.model import sources
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(300)]
+
+START_SECONDS = 120.0
+"""On a busy machine; less than ten otherwise."""
 
 Finish = messages.FinishReason
 
@@ -28,14 +31,16 @@ def settings(source: Path, **scheduler: Any) -> config.EngineConfig:
             "model": {"source": str(source), "maxContextTokens": 512},
             "scheduler": {"maxNumSeqs": 4, **scheduler},
             "kvCache": {"numPages": 128},
+            "hardware": {"threads": 2},
         }
     )
 
 
 async def ready(engine: client.EngineClient) -> messages.EngineReady:
-    while engine.ready is None:
-        assert engine.failure is None, engine.failure
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(START_SECONDS):
+        while engine.ready is None:
+            assert engine.failure is None, engine.failure
+            await asyncio.sleep(0.02)
     return engine.ready
 
 
@@ -88,12 +93,12 @@ async def test_requests_end_once_and_the_pages_come_back(engine: client.EngineCl
             await asyncio.sleep(0.01)
 
 
-async def test_b011_an_abort_frees_the_pages_within_a_second(engine: client.EngineClient) -> None:
+async def test_b011_an_abort_frees_the_pages_at_once(engine: client.EngineClient) -> None:
     await ready(engine)
     queue = engine.submit([request("a", 400)])["a"]
     await queue.get()
     engine.abort(["a", "a", "nobody"])
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(3):  # a step or two; all 400 tokens take longer
         _, output = await whole(queue)
         while engine.stats.requests_running or engine.stats.pages_used:
             await asyncio.sleep(0.01)
@@ -113,7 +118,7 @@ async def test_draining_lets_the_running_end_and_refuses_the_new(own_engine: cli
     await ready(own_engine)
     running = own_engine.submit([request("a", 60)])["a"]
     await running.get()
-    drain = asyncio.create_task(own_engine.drain(30))
+    drain = asyncio.create_task(own_engine.drain(120))
     await asyncio.sleep(0)
     refused = own_engine.submit([request("late", 5)])["late"]
     assert (await whole(refused))[1].reject is messages.RejectReason.DRAINING
@@ -157,7 +162,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_sentence(tmp_path: Path) -> No
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(20))
     engine = await client.start(settings(broken), sources.resolve(str(broken), Path()))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(START_SECONDS):
         await engine.ended.wait()
     assert engine.failure is not None
     assert str(broken) in engine.failure
@@ -170,7 +175,7 @@ async def test_a_pool_smaller_than_a_page_is_a_sentence(smollm2_path: Path) -> N
         {"model": {"source": str(smollm2_path)}, "kvCache": {"memory": "64Ki"}, "scheduler": {"maxNumSeqs": 1}}
     )
     engine = await client.start(small, sources.resolve(str(smollm2_path), Path()))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(START_SECONDS):
         await engine.ended.wait()
     assert engine.failure is not None
     assert "kvCache" in engine.failure

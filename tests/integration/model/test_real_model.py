@@ -9,7 +9,6 @@ from typing import Any
 
 import made_steps
 import pytest
-import reference_model
 import torch
 from made_steps import Chunk
 
@@ -39,18 +38,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
-def reference(smollm2_path: Path) -> Any:
-    """The same weights in transformers."""
-    return reference_model.load(smollm2_path)
-
-
 def load(path: Path, policy: linear.LinearPolicy) -> batch.Model:
     opened = checkpoint.open_checkpoint(sources.resolve(str(path), path.parent))
     return loading.load(opened, linear.LinearFactory(policy), lambda _what, _share: None)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", [linear.LinearPolicy(torch.float32), GROUPS], ids=["expanded", "groups"])
 def test_logits_equal_transformers(smollm2_path: Path, reference: Any, policy: linear.LinearPolicy) -> None:
     ours = load(smollm2_path, policy)

@@ -59,7 +59,7 @@ async def asking() -> AsyncIterator[engines.Engines]:
 
 async def test_a_good_answer_of_a_newer_engine_is_read(engine: Engine, asking: engines.Engines) -> None:
     engine.reply = reply(json.dumps(GOOD).encode())
-    found = await asking.ask("127.0.0.1", engine.port)
+    found = await asking.ask(engines.Address("127.0.0.1", engine.port))
     assert found is not None
     assert (found.state, found.config.hash) == ("ready", "h")
 
@@ -77,8 +77,8 @@ async def test_a_good_answer_of_a_newer_engine_is_read(engine: Engine, asking: e
 )
 async def test_anything_else_is_no_answer(engine: Engine, asking: engines.Engines, wrong: bytes) -> None:
     engine.reply = wrong
-    assert await asking.ask("127.0.0.1", engine.port) is None
+    assert await asking.ask(engines.Address("127.0.0.1", engine.port)) is None
 
 
 async def test_nobody_there_is_no_answer(engine: Engine, asking: engines.Engines) -> None:
-    assert await asking.ask("127.0.0.1", 1) is None
+    assert await asking.ask(engines.Address("127.0.0.1", 1)) is None

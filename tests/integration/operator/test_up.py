@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def ready(overview: dict[str, Any]) -> bool:
@@ -109,7 +109,7 @@ def test_status_in_three_forms(running: Any) -> None:
     found = workplace.until(ready)
     screen = workplace.tidemark("status")
     assert screen.returncode == 0, screen.stderr
-    assert screen.stdout.startswith("base: Ready\n")
+    assert "base: Ready\n" in screen.stdout
     assert "ConfigApplied" in screen.stdout
     assert "✗" not in screen.stdout, screen.stdout
     assert json.loads(workplace.tidemark("status", "base", "--output", "json").stdout)["ready"] is True
@@ -230,6 +230,60 @@ def test_a_missing_secret_is_named_with_the_remedy(workplace: Any) -> None:
     workplace.up("--port", "0")
     remedy = "Secret 'k' does not exist. Give it to `tidemark up` with --secret k=FILE"
     workplace.until(lambda _: remedy in workplace.output)
+
+
+def test_suspend_stops_the_pods_keeps_the_address_and_ends_when_it_is_taken_back(
+    workplace: Any, gone: Callable[..., None]
+) -> None:
+    workplace.write(replicas=2)
+    workplace.up("--port", "0")
+    url = workplace.until(lambda found: ready(found) and sum(pod["ready"] for pod in found["pods"]) == 2)["url"]
+    both = {workplace.ask()["pid"] for _ in range(10)}
+    assert len(both) == 2
+    assert workplace.tidemark("status", "base", "--wait", "30").returncode == 0
+
+    workplace.write(replicas=2, suspend=True)
+    found = workplace.until(lambda found: found["phase"].startswith("Suspended") and not found["pods"])
+    gone(*both)
+    assert found["url"] == url
+    screen = workplace.tidemark("status", "base")
+    assert screen.returncode == 1
+    assert "spec.suspend is true; set it to false to start the pods." in screen.stdout
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.urlopen(f"{url}/v1/models", timeout=10)
+    assert answer.value.code == 503
+    answer.value.close()
+
+    workplace.write(replicas=2, suspend=False)
+    workplace.until(lambda found: ready(found) and sum(pod["ready"] for pod in found["pods"]) == 2)
+    assert workplace.overview()["url"] == url
+    assert len({workplace.ask()["pid"] for _ in range(10)} - both) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [({"pvc": {"claimName": "models"}}, "persistentVolumeClaim"), ({"image": {"reference": "r.bank/m:1"}}, "image")],
+    ids=["pvc", "image"],
+)
+def test_a_source_that_only_a_cluster_has_is_named_with_the_remedy(
+    workplace: Any, source: dict[str, Any], kind: str
+) -> None:
+    workplace.write(model={"source": source})
+    workplace.up("--port", "0")
+    found = workplace.until(lambda found: "FailedMount" in found.get("phase", ""))
+    assert found["pods"][0]["restarts"] == 0
+    assert kind in workplace.output
+    assert "On this machine give `spec.model.source` as hostPath or package" in workplace.output
+
+
+def test_more_cores_than_there_are_is_a_warning(workplace: Any) -> None:
+    hardware = {"resourceName": "cpu", "count": 1000, "memory": "1Gi"}
+    workplace.write(hardware=hardware)
+    workplace.up("--port", "0")
+    [warning] = workplace.until(ready)["status"]["warnings"]
+    assert warning.startswith("spec.hardware.count: asks for 1000, but this machine has ")
+    assert f"warning: {warning}" in workplace.output
+    assert warning in workplace.tidemark("status", "base").stdout
 
 
 def test_the_url_answers_through_a_whole_rollout(workplace: Any) -> None:

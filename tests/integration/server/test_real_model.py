@@ -9,6 +9,8 @@ import httpx
 import openai
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 MODEL = "smollm2-135m"
 GREETING = [{"role": "user", "content": "Reply with a short greeting."}]
 

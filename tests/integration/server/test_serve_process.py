@@ -10,6 +10,8 @@ import live
 import psutil
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 STORY = {"prompt": "Write a very long story.", "ignore_eos": True, "stream": True}
 
 

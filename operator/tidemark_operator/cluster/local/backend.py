@@ -50,9 +50,10 @@ class LocalCluster:
         self._clock = clock or clock_.SystemClock()
         self.objects = store.Store(now=self._clock.now)
         self._events = event_log.EventLog(self.objects, self._settings.max_events, self._clock)
-        self._client = httpx.AsyncClient(trust_env=False)
+        self._client = httpx.AsyncClient(trust_env=False, verify=False)
         self._engines = engines.Engines(self._client, engine_settings or settings_.EngineSettings())
         self._service_port = service_port
+        self._folder = folder
         self._proxy = proxy.ServiceProxy(self.objects, self._settings.connect_seconds)
         machine = pod_runner.Machine(
             launcher=process.SystemLauncher(self._settings.log_bytes),
@@ -126,10 +127,34 @@ class LocalCluster:
         self._events.record(about, type_, reason, message)
 
     async def engine_status(self, pod: interface.Object) -> contract.EngineStatus | None:
-        port = translate.container_port(pod["spec"]["containers"][0])
-        where = pod_status.address(pod, port) if port is not None else None
-        return await self._engines.ask(*where) if where is not None else None
+        where = _address(pod)
+        return await self._engines.ask(where) if where is not None else None
+
+    async def configure_engine(
+        self, pod: interface.Object, document: Mapping[str, Any], token: str
+    ) -> interface.ConfigAnswer | None:
+        where = _address(pod)
+        if where is None:
+            return None
+        mounted = translate.mounts(pod, pod["spec"]["containers"][0], self._folder.pods / pod["metadata"]["name"])
+        return await self._engines.configure(where, translate.config_document(document, mounted, where.port), token)
+
+    async def has_spare_device(self, resource: str, count: int, node_selector: Mapping[str, str]) -> bool | None:
+        """Not known: nobody counts what this machine's processes may use."""
+        return None
 
     async def endpoint(self, namespace: str, name: str) -> str | None:
         known = self._proxy.service == interface.Key("Service", namespace, name)
-        return f"http://{translate.HOST}:{self._proxy.port}" if known else None
+        if not known:
+            return None
+        service = self.objects.get(interface.Key("Service", namespace, name)) or {}
+        ports = service.get("spec", {}).get("ports") or [{}]
+        scheme = "https" if ports[0].get("appProtocol") == "https" else "http"
+        return f"{scheme}://{translate.HOST}:{self._proxy.port}"
+
+
+def _address(pod: Mapping[str, Any]) -> engines.Address | None:
+    container = pod["spec"]["containers"][0]
+    port = translate.container_port(container)
+    where = pod_status.address(pod, port) if port is not None else None
+    return engines.Address(*where, engines.scheme_of(container)) if where is not None else None

@@ -231,7 +231,8 @@ class PodRunner:
         return min([self._machine.settings.probe_seconds, *periods])
 
     async def _ask(self, check: probes.Probe) -> bool:
-        return await self._machine.prober(f"http://{translate.HOST}:{self._port}{check.path}", check.timeout_seconds)
+        url = f"{check.scheme}://{translate.HOST}:{self._port}{check.path}"
+        return await self._machine.prober(url, check.timeout_seconds)
 
     def _ended(self, since: datetime.datetime, mark: LogMark, code: int) -> pod_status.Ended:
         return pod_status.Ended(code, log_tail(self._log, mark), since, self._machine.clock.now())

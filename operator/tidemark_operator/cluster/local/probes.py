@@ -31,6 +31,7 @@ class Probe:
     failure_seconds: float
     """Failing so long without a success in between means failed."""
     initial_delay_seconds: float
+    scheme: str = "http"
 
 
 def parse(container: Mapping[str, Any], field: str) -> Probe | None:
@@ -50,6 +51,7 @@ def parse(container: Mapping[str, Any], field: str) -> Probe | None:
         timeout_seconds=float(spec.get("timeoutSeconds", 1)),
         failure_seconds=period * int(spec.get("failureThreshold", 3)),
         initial_delay_seconds=float(spec.get("initialDelaySeconds", 0)),
+        scheme=str(http.get("scheme", "HTTP")).lower(),
     )
 
 
@@ -78,7 +80,8 @@ class Verdict:
 
 
 class HttpProber:
-    """Probes over one connection pool."""
+    """Probes over one connection pool. The client must not verify certificates: as with a kubelet, a probe asks whether
+    the pod answers, and no certificate names a pod's address."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client

@@ -100,10 +100,14 @@ def config_text(path: Path, data: bytes, mounted: Mapping[str, Path], port: int)
     """The engine's configuration file with this machine's paths and address; any other file as it is."""
     if path.name != names.CONFIG_FILE:
         return data
-    document = yaml.safe_load(data) or {}
-    translated = _translate_tree(document, mounted)
+    return yaml.safe_dump(config_document(yaml.safe_load(data) or {}, mounted, port), sort_keys=True).encode()
+
+
+def config_document(document: Mapping[str, Any], mounted: Mapping[str, Path], port: int) -> dict[str, Any]:
+    """A configuration with this machine's paths and address."""
+    translated: dict[str, Any] = _translate_tree(document, mounted)
     translated["server"] = {**(translated.get("server") or {}), "host": HOST, "port": port}
-    return yaml.safe_dump(translated, sort_keys=True).encode()
+    return translated
 
 
 def translate_path(text: str, mounted: Mapping[str, Path]) -> str:

@@ -26,6 +26,15 @@ def test_a_probe_is_read_with_kubernetes_defaults() -> None:
     assert probes.parse(CONTAINER, "livenessProbe") is None
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"), [({}, "http"), ({"scheme": "HTTP"}, "http"), ({"scheme": "HTTPS"}, "https")]
+)
+def test_a_probe_speaks_as_the_container_does(spec: dict[str, Any], expected: str) -> None:
+    found = probes.parse({**CONTAINER, "livenessProbe": {"httpGet": {"port": "http", **spec}}}, "livenessProbe")
+    assert found is not None
+    assert found.scheme == expected
+
+
 @pytest.mark.parametrize("wrong", [{"tcpSocket": {"port": 1}}, {"httpGet": {"path": "/", "port": "none"}}])
 def test_a_probe_that_cannot_be_made_here_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(translate.CannotRun, match="livenessProbe of container 'engine' is not an httpGet"):

@@ -66,6 +66,25 @@ def test_a_problem_is_told_whole_with_its_log_and_again_when_it_changes(view: up
     assert shown.count("its log: /state/log") == 3
 
 
+def test_the_next_try_is_no_new_problem(view: up_view.View, said: io.StringIO) -> None:
+    for message in ("exit code 1.", "exit code 1. It was started again.", "exit code 1."):
+        view.status(service("False", "ModelNotFound", message, degraded=True), None)
+    assert said.getvalue() == "base: ModelNotFound: exit code 1.\n"
+
+
+def test_a_section_that_comes_is_told_as_in_a_manifest(view: up_view.View, said: io.StringIO) -> None:
+    change = {
+        "path": "spec.hardware.tolerations",
+        "before": None,
+        "after": [{"key": "gpu"}],
+        "effect": "has no effect yet",
+    }
+    view.submitted("f.yaml", {"result": "configured", "changes": [change]})
+    assert said.getvalue().splitlines()[1] == (
+        "base:   spec.hardware.tolerations: not set -> [{key: gpu}] (has no effect yet)"
+    )
+
+
 def test_warnings_are_told_once(view: up_view.View, said: io.StringIO) -> None:
     for _ in range(3):
         view.status(service("True", "Ready", "fine", warnings=["spec.x has no effect yet"]), None)

@@ -21,8 +21,8 @@ def test_what_acts_gives_no_warning() -> None:
         kvCache={"dtype": "float16", "blockSize": 16, "memoryUtilization": 0.8},
         scheduler={"maxNumSeqs": 4, "maxNumBatchedTokens": 64, "preemption": {"maxPerRequest": 1}},
         overload={"maxQueuedRequests": 1, "maxQueueSeconds": 2},
-        rollout={"drainSeconds": 1},
-        access={"apiKeysSecretRef": {"name": "k"}},
+        rollout={"drainSeconds": 1, "autoRollback": True},
+        access={"apiKeysSecretRef": {"name": "k"}, "tlsSecretRef": {"name": "t"}},
         podTemplate={"env": [], "labels": {"a": "b"}, "annotations": {}, "resources": {"limits": {"cpu": "1"}}},
     )
     document["spec"]["model"] |= {"name": "x", "maxContextTokens": 9, "weights": {"quantization": "int8"}}
@@ -46,11 +46,8 @@ def test_everything_without_effect_is_named_once() -> None:
         "spec.overload.maxQueuedTokens",
         "spec.overload.retryShare",
         "spec.speculative",
-        "spec.rollout.autoRollback",
         "spec.rollout.canary",
         "spec.evaluation",
-        "spec.access.tlsSecretRef",
-        "spec.access.allowFrom",
         "spec.monitoring",
         "spec.kvCache.dtype: int8",
         "spec.hardware.resourceName: nvidia.com/gpu",
@@ -75,11 +72,8 @@ SAMPLES: dict[str, Any] = {
     "overload.maxQueuedTokens": 5,
     "overload.retryShare": 0.1,
     "speculative": {"method": "ngram"},
-    "rollout.autoRollback": True,
     "rollout.canary": {"holdSeconds": 5},
     "evaluation": {"maxKl": 0.1},
-    "access.tlsSecretRef": {"name": "t"},
-    "access.allowFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
     "monitoring": {"enabled": True},
 }
 
@@ -106,7 +100,6 @@ def test_each_field_warns_when_set_even_to_its_default(path: str, value: Any) ->
         ("kvCache.swapSpace", "0"),
         ("scheduler.preemption.mode", "recompute"),
         ("speculative", {"method": "none"}),
-        ("rollout.autoRollback", False),
         ("monitoring", {"enabled": False}),
         ("watermarks", {}),
         ("watermarks", None),
@@ -123,5 +116,32 @@ def test_on_one_machine_placement_is_named_too() -> None:
     document["spec"]["hardware"]["nodeSelector"] = {"a": "b"}
     document["spec"]["model"]["source"] = {"pvc": {"claimName": "m"}}
     assert warned(document) == []
-    assert warned(document, local=True) == ["spec.model.source.pvc", "spec.hardware.nodeSelector",
-                                            "spec.rollout.strategy"]  # fmt: skip
+    assert warned(document, local=True) == [
+        "spec.model.source.pvc",
+        "spec.hardware.nodeSelector",
+        "spec.rollout.strategy",
+    ]
+
+
+def test_on_one_machine_only_this_machine_connects_whatever_is_allowed() -> None:
+    document = manifests.small(access={"allowFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]})
+    assert warned(document) == []
+    assert warned(document, local=True) == ["spec.access.allowFrom"]
+
+
+def test_on_one_machine_nothing_is_scaled() -> None:
+    document = manifests.small(autoscaling={"min": 2, "max": 3})
+    sentences = [str(warning) for warning in effects.unsupported(api.parse(document), local=True)]
+    assert sentences == ["spec.autoscaling has no effect yet: there is one pod; set replicas instead."]
+
+
+def test_warnings_are_sentences_those_without_effect_first() -> None:
+    document = manifests.changed(
+        "spec.model.source", {"hostPath": {"path": "/m"}}, manifests.small(watermarks={"queue": 0.5})
+    )
+    parsed = api.parse(document)
+    assert [text.partition(":")[0] for text in effects.warnings(parsed)] == [
+        "spec.watermarks has no effect yet",
+        "spec.model.source.hostPath",
+    ]
+    assert effects.warnings(parsed, local=True) == [str(warning) for warning in effects.unsupported(parsed, local=True)]

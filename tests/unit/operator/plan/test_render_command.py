@@ -36,12 +36,12 @@ def test_every_example_renders_without_a_warning(file: Path) -> None:
     done = render(str(file))
     assert (done.returncode, done.stderr) == (0, "")
     kinds = [item["kind"] for item in yaml.safe_load_all(done.stdout)]
-    assert kinds == ["ServiceAccount", "ConfigMap", "Deployment", "Service"]
+    assert kinds == ["ServiceAccount", "Secret", "ConfigMap", "Service", "Deployment"]
 
 
 def test_json_is_the_same_as_yaml(tmp_path: Path) -> None:
     file = tmp_path / "full.yaml"
-    file.write_text(yaml.safe_dump(manifests.full()))
+    file.write_text(json.dumps(manifests.full()))
     as_json, as_yaml = render(str(file), "--output", "json"), render(str(file), "--image", "tidemark-runtime:latest")
     assert json.loads(as_json.stdout)["items"] == list(yaml.safe_load_all(as_yaml.stdout))
     assert "warning: contracts: spec.watermarks has no effect yet: " in as_json.stderr
@@ -50,13 +50,29 @@ def test_json_is_the_same_as_yaml(tmp_path: Path) -> None:
 
 def test_the_image_can_be_chosen() -> None:
     done = render(str(EXAMPLES[0]), "--image", "registry.bank/tidemark:9", "-o", "json")
-    deployment = json.loads(done.stdout)["items"][2]
+    deployment = json.loads(done.stdout)["items"][-1]
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.bank/tidemark:9"
+
+
+def test_the_token_is_a_placeholder_that_opens_nothing() -> None:
+    done = render(str(EXAMPLES[0]), "-o", "json")
+    (secret,) = [item for item in json.loads(done.stdout)["items"] if item["kind"] == "Secret"]
+    token = secret["stringData"]["token"]
+    assert "The operator makes the token" in token
+    assert token.startswith("#"), "a comment in a file of tokens"
+
+
+def test_a_host_path_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(json.dumps(manifests.changed("spec.model.source", {"hostPath": {"path": "/m"}})))
+    done = render(str(file))
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: demo: spec.model.source.hostPath: namespaces that enforce the baseline")
 
 
 def test_a_wrong_manifest_is_a_list_and_exit_code_2(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
-    file.write_text(yaml.safe_dump(manifests.changed("spec.hardware.count", 0, manifests.small(suspend="yes"))))
+    file.write_text(json.dumps(manifests.changed("spec.hardware.count", 0, manifests.small(suspend="yes"))))
     done = render(str(file))
     assert done.returncode == 2
     assert done.stdout == ""

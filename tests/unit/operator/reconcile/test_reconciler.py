@@ -3,141 +3,37 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from reconcile_bench import BASE, KEY, Bench, settled
 
-from tidemark_operator import errors, names, plan, settings
+from tidemark_operator import errors, names, settings
 from tidemark_operator.cluster import interface
-from tidemark_operator.cluster.local import deployments, event_log, store
-from tidemark_operator.reconcile import loop, queue, reconciler
-from tidemark_runtime.contract import status as contract
+from tidemark_operator.reconcile import children, loop, queue
 
-KEY = interface.Key(names.KIND, "default", "base")
-BASE: dict[str, Any] = {
-    "apiVersion": names.API_VERSION,
-    "kind": names.KIND,
-    "metadata": {"name": "base", "namespace": "default"},
-    "spec": {
-        "model": {"source": {"hostPath": {"path": "/data/model"}}},
-        "hardware": {"resourceName": "cpu", "count": 2, "memory": "2Gi"},
-    },
-}
-
-
-class FakeCluster:
-    """The local store behind the interface, with a deployment controller but no kubelet; fails where told to."""
-
-    def __init__(self, clock: Any) -> None:
-        numbers = itertools.count()
-        self.objects = store.Store(now=clock.now)
-        self.events = event_log.EventLog(self.objects, 100, clock)
-        self.controller = deployments.DeploymentController(self.objects, clock, lambda: f"{next(numbers)}")
-        self.failing: dict[str, errors.ClusterError] = {}
-        self.applied: list[str] = []
-        self.engines: dict[str, contract.EngineStatus] = {}
-
-    async def get(self, key: interface.Key) -> interface.Object | None:
-        return self.objects.get(key)
-
-    async def list(self, kind: str, namespace: str, labels: Mapping[str, str] | None = None) -> list[interface.Object]:
-        return self.objects.list(kind, namespace, labels)
-
-    async def apply(self, manifest: interface.Object) -> interface.Object:
-        self.applied.append(manifest["kind"])
-        if manifest["kind"] in self.failing:
-            raise self.failing[manifest["kind"]]
-        return self.objects.apply(manifest, names.FIELD_MANAGER)
-
-    async def delete(self, key: interface.Key) -> None:
-        self.objects.delete(key)
-
-    async def patch_status(self, key: interface.Key, status: Mapping[str, Any]) -> interface.Object | None:
-        return self.objects.patch_status(key, status)
-
-    async def watch(self, kind: str, namespace: str) -> AsyncIterator[interface.WatchEvent]:
-        async for event in self.objects.watch(kind):
-            yield event
-
-    async def record_event(self, about: interface.Object, type_: str, reason: str, message: str) -> None:
-        self.events.record(about, type_, reason, message)
-
-    async def engine_status(self, pod: interface.Object) -> contract.EngineStatus | None:
-        return self.engines.get(pod["metadata"]["name"])
-
-    async def endpoint(self, namespace: str, name: str) -> str | None:
-        return "http://127.0.0.1:8000"
-
-    def let_pods_be_ready(self) -> None:
-        """What controller and kubelet would do."""
-        for _ in range(4):
-            for deployment in self.objects.list("Deployment"):
-                self.controller.sync(deployment)
-            for pod in self.objects.list("Pod"):
-                key = interface.key_of(pod)
-                if "deletionTimestamp" in pod["metadata"]:
-                    self.objects.remove(key)
-                else:
-                    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-                    self.objects.patch_status(key, {"phase": "Running", "conditions": [ready]})
-
-
-class Bench:
-    """A cluster with the base object, and passes over it."""
-
-    def __init__(self, clock: Any) -> None:
-        self.clock = clock
-        self.cluster = FakeCluster(clock)
-        self.work = reconciler.Reconciler(
-            self.cluster, plan.Facts(image="i"), settings=settings.ReconcileSettings(), clock=clock
-        )
-        self.put({})
-
-    def put(self, spec: dict[str, Any]) -> None:
-        document = copy.deepcopy(BASE)
-        document["spec"].update(spec)
-        self.cluster.objects.apply(document, "user")
-
-    async def run(self) -> float | None:
-        """One pass, then what the cluster makes of it."""
-        result = await self.work.run(KEY)
-        self.cluster.let_pods_be_ready()
-        return result
-
-    @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = (self.cluster.objects.get(KEY) or {}).get("status", {})
-        return found
-
-    def condition(self, type_: str) -> dict[str, Any]:
-        found: dict[str, Any] = next(item for item in self.status["conditions"] if item["type"] == type_)
-        return found
-
-    def child(self, kind: str) -> dict[str, Any]:
-        [found] = self.cluster.objects.list(kind, "default", names.selector("base"))
-        return found
+ALWAYS = ("ServiceAccount", "ConfigMap", "Service", "Deployment", "ControllerRevision")
+"""Kinds that every service has."""
 
 
 @pytest.fixture
 async def bench(clock: Any) -> Bench:
-    made = Bench(clock)
-    await made.run()
-    await made.run()
-    return made
+    return await settled(clock)
 
 
 async def test_from_nothing_to_ready(bench: Bench) -> None:
     assert bench.condition("Ready")["status"] == "True"
     assert bench.status["url"] == "http://127.0.0.1:8000"
-    for kind in reconciler.CHILD_KINDS:
+    for kind in ALWAYS:
         controller = interface.controller_of(bench.child(kind)) or {}
         assert controller["uid"] == (bench.cluster.objects.get(KEY) or {})["metadata"]["uid"]
 
 
 async def test_every_kind_of_the_plan_is_watched_and_cleaned(bench: Bench) -> None:
-    assert set(bench.cluster.applied) == set(reconciler.CHILD_KINDS)
+    bench.put({"replicas": 2, "access": {"allowFrom": [{"podSelector": {}}]}})
+    await bench.run()
+    assert set(bench.cluster.applied) == {*children.KINDS, *children.WRITE_ONLY_KINDS}
+    assert set(loop.WATCHED_KINDS) == {names.KIND, *children.KINDS, "Pod"}
 
 
 async def test_an_idle_service_causes_no_writes(bench: Bench) -> None:
@@ -146,6 +42,54 @@ async def test_an_idle_service_causes_no_writes(bench: Bench) -> None:
         await bench.clock.advance(60)
         await bench.run()
     assert bench.cluster.objects.version == version
+
+
+async def test_a_pass_that_has_nothing_to_do_does_not_even_ask_to_write(bench: Bench) -> None:
+    bench.cluster.applied.clear()
+    await bench.run()
+    assert bench.cluster.applied == []
+
+
+async def test_secrets_are_written_unread_and_again_once_in_a_while(bench: Bench) -> None:
+    bench.cluster.applied.clear()
+    bench.cluster.objects.remove(interface.Key("Secret", "default", names.admin_secret("base")))
+    await bench.clock.advance(settings.ReconcileSettings().rewrite_secrets_seconds + 1)
+    await bench.run()
+    assert bench.cluster.applied == ["Secret"]
+
+
+async def test_what_somebody_else_made_is_never_taken_over(clock: Any) -> None:
+    bench = Bench(clock)
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "base", "namespace": "default"},
+        "spec": {"ports": [{"port": 1}]},
+    }
+    bench.cluster.objects.apply(theirs, "somebody")
+    with pytest.raises(errors.Conflict, match="was not made by this service"):
+        await bench.run()
+    found = bench.cluster.objects.get(interface.Key("Service", "default", "base")) or {}
+    assert found["spec"] == {"ports": [{"port": 1}]}
+    assert any("was not made by this service" in warning for warning in bench.status["warnings"])
+
+
+async def test_paused_means_hands_off_and_says_so(bench: Bench) -> None:
+    document = copy.deepcopy(BASE)
+    document["metadata"]["annotations"] = {names.PAUSED_ANNOTATION: "true"}
+    document["spec"]["replicas"] = 3
+    bench.cluster.objects.apply(document, "user")
+    bench.cluster.objects.remove(interface.key_of(bench.child("Service")))
+    bench.cluster.applied.clear()
+    await bench.run()
+    assert bench.cluster.applied == []
+    assert bench.cluster.objects.list("Service") == []
+    assert bench.condition("Progressing")["reason"] == "Paused"
+    document["metadata"]["annotations"] = {}
+    bench.cluster.objects.apply(document, "user")
+    await bench.run()
+    assert bench.child("Service")
+    assert bench.child("Deployment")["spec"]["replicas"] == 3
 
 
 async def test_touching_an_annotation_rolls_nothing_b061(bench: Bench) -> None:
@@ -159,7 +103,7 @@ async def test_touching_an_annotation_rolls_nothing_b061(bench: Bench) -> None:
     assert len(bench.cluster.objects.list("Pod")) == 1
 
 
-@pytest.mark.parametrize("kind", reconciler.CHILD_KINDS)
+@pytest.mark.parametrize("kind", ALWAYS)
 async def test_a_deleted_child_comes_back(bench: Bench, kind: str) -> None:
     bench.cluster.objects.remove(interface.key_of(bench.child(kind)))
     await bench.run()
@@ -182,12 +126,13 @@ async def test_all_children_are_tried_in_each_pass_and_the_missing_one_appears_b
         with pytest.raises(errors.Unavailable):
             await bench.run()
         bench.cluster.let_pods_be_ready()
-        assert set(bench.cluster.applied) == set(reconciler.CHILD_KINDS)
+        assert set(ALWAYS) <= set(bench.cluster.applied)
     assert any("answered 500" in warning for warning in bench.status["warnings"])
     bench.cluster.failing.clear()
     await bench.run()
     await bench.run()
     assert bench.child("ConfigMap")
+    await bench.run()
     assert bench.condition("Ready")["status"] == "True"
     assert bench.status["warnings"] == []
 
@@ -250,7 +195,7 @@ async def test_a_child_that_is_no_longer_wanted_goes_and_others_of_its_name_stay
 async def test_deleting_ends_all_work_and_leaves_no_child_b065(bench: Bench) -> None:
     bench.cluster.objects.delete(KEY)
     assert await bench.work.run(KEY) == queue.GONE
-    for kind in reconciler.CHILD_KINDS:
+    for kind in ALWAYS:
         assert bench.cluster.objects.list(kind) == []
 
 
@@ -267,13 +212,13 @@ async def test_deleted_in_the_middle_of_a_pass_leaves_no_child_b065(clock: Any) 
     with pytest.raises(errors.Conflict):
         await bench.work.run(KEY)
     assert await bench.work.run(KEY) == queue.GONE
-    for kind in reconciler.CHILD_KINDS:
+    for kind in ALWAYS:
         assert bench.cluster.objects.list(kind) == []
 
 
-async def test_a_changed_setting_starts_new_pods(bench: Bench) -> None:
+async def test_a_changed_restart_setting_starts_new_pods(bench: Bench) -> None:
     [before] = bench.cluster.objects.list("Pod")
-    bench.put({"overload": {"maxQueuedRequests": 7}})
+    bench.put({"scheduler": {"maxNumSeqs": 7}})
     await bench.run()
     [after] = bench.cluster.objects.list("Pod")
     assert before["metadata"]["labels"]["pod-template-hash"] != after["metadata"]["labels"]["pod-template-hash"]
@@ -286,9 +231,18 @@ async def test_fields_without_effect_are_warned_of(bench: Bench) -> None:
 
 
 async def test_it_looks_more_often_while_it_is_not_ready(clock: Any) -> None:
-    bench = Bench(clock)
-    assert await bench.run() == settings.ReconcileSettings().unready_seconds
-    assert await bench.run() == settings.ReconcileSettings().ready_seconds
+    limits, bench = settings.ReconcileSettings(), Bench(clock)
+    bench.cluster.pods_become_ready = False
+    assert await bench.run() == limits.rewrite_secrets_seconds, "no pods: events tell everything"
+    bench.cluster.controller.sync(bench.child("Deployment"))
+    assert await bench.run() == limits.unready_seconds
+    await bench.clock.advance(100)
+    assert await bench.run() == pytest.approx(100 * limits.patience_ratio, abs=0.2)
+    await bench.clock.advance(10_000)
+    assert await bench.run() == limits.max_unready_seconds
+    bench.cluster.pods_become_ready = True
+    await bench.run()
+    assert await bench.run() == limits.ready_seconds
 
 
 def test_what_wakes_a_service() -> None:

@@ -375,8 +375,12 @@ def test_pods_that_may_not_be_made() -> None:
     assert "exceeded quota" in condition(made, "Ready")["message"]
 
 
-def test_capacity_is_told_only_when_known() -> None:
-    assert "CapacityFit" not in {item["type"] for item in computed(deployment=deployment(ready=0))["conditions"]}
+def test_capacity_is_unknown_until_it_is_known() -> None:
+    unknown = computed(deployment=deployment(ready=0), fit_message="Not before its first start.")
+    assert condition(unknown, "CapacityFit")["status"] == "Unknown"
+    assert condition(unknown, "CapacityFit")["message"] == "Not before its first start."
+    planned = computed(deployment=deployment(ready=0), fits=True, fit_message="a + b = c")
+    assert condition(planned, "CapacityFit")["message"] == "a + b = c"
     made = computed(deployment=deployment(ready=0), pods=[crashed(1, TOO_LARGE)])
     assert condition(made, "CapacityFit")["reason"] == "DoesNotFit"
 
@@ -390,6 +394,32 @@ def test_configuration_is_applied_when_every_engine_says_so() -> None:
     )
     assert condition(made, "ConfigApplied")["reason"] == "Pending"
     assert "1 of 2 engines" in condition(made, "ConfigApplied")["message"]
+
+
+def test_a_pod_that_refuses_the_configuration_is_named_with_its_words() -> None:
+    made = computed(
+        manifests.small(),
+        deployment=deployment(1),
+        pods=[pod("a", ready=True)],
+        engines={"a": engine(hash="old")},
+        rejected={"a": "400: no"},
+    )
+    assert condition(made, "ConfigApplied")["reason"] == "Rejected"
+    assert "a runs old and refuses: 400: no." in condition(made, "ConfigApplied")["message"]
+
+
+def test_a_rolled_back_service_is_available_and_not_ready() -> None:
+    made = computed(deployment=deployment(1), failed="It crashed.", running_revision=3, retry="Change the spec.")
+    assert condition(made, "Available")["status"] == "True"
+    assert (condition(made, "Ready")["status"], condition(made, "Ready")["reason"]) == ("False", "RolledBack")
+    assert "It crashed. The pods run revision 3, the last that served. Change the spec." in str(made["conditions"])
+
+
+def test_with_autoscaling_the_number_of_the_deployment_counts_b071() -> None:
+    scaled = deployment(6)
+    scaled["spec"] = {"replicas": 6}
+    made = computed(manifests.small(autoscaling={"min": 4, "max": 8}), deployment=scaled)
+    assert condition(made, "Ready")["status"] == "True"
 
 
 def test_the_same_again_changes_nothing() -> None:

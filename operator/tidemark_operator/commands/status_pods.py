@@ -1,0 +1,112 @@
+"""The blocks of the screen about pods: state, engine, memory, queue. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidemark_operator.commands import status_advice, status_text
+
+_MAX_PODS = 4
+"""Pods in full; the rest in one line."""
+_WORKER_KEYS = ("device", "dtype", "kvDtype", "threads")
+"""What fits on one line; the rest, with reasons and measurements, is in `--output json`."""
+
+
+def lines(overview: Mapping[str, Any], now: datetime.datetime) -> Iterator[status_text.Line]:
+    """Pods that are not ready first."""
+    pods = sorted(overview["pods"], key=lambda pod: (pod["ready"], pod["name"]))
+    marks = _lines_of_memory(overview)
+    for number, pod in enumerate(pods[:_MAX_PODS]):
+        if number:
+            yield status_text.Line("")
+        yield from _pod(pod, marks, now)
+    rest = pods[_MAX_PODS:]
+    if rest:
+        ready = sum(bool(pod["ready"]) for pod in rest)
+        yield status_text.Line(f"... and {len(rest)} more pods, {ready} ready; `--output json` has all", "bold")
+
+
+def _pod(pod: Mapping[str, Any], marks: str, now: datetime.datetime) -> Iterator[status_text.Line]:
+    restarts = pod["restarts"]
+    again = f", {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
+    state = "ending" if pod["terminating"] else "ready" if pod["ready"] else "not ready"
+    pid = f", process {pod['pid']}" if pod["pid"] else ""
+    node = f", on {pod['node']}" if pod.get("node") else ""
+    yield status_text.Line(f"Pod {pod['name']}: {state}{node}{pid}{again}", "bold")
+    if "waiting" in pod["state"]:
+        waiting = pod["state"]["waiting"]
+        yield status_text.row("waits", f"{waiting.get('reason', '')}: {waiting.get('message') or 'no reason given'}")
+    elif not pod["state"] and pod.get("finding"):
+        yield status_text.row("waits", pod["finding"]["reason"])
+    ended = (pod["lastState"] or pod["state"]).get("terminated")
+    if ended and "exitCode" in ended:
+        yield status_text.row("last exit", _ended(ended, now))
+    if pod["engine"] is not None:
+        yield from _engine(pod["engine"], marks)
+    elif pod.get("notAsked"):
+        yield status_text.row("engine", f"(not asked: {pod['notAsked']})")
+    if status_advice.has_log(pod):
+        yield status_text.Line(f"  log       {pod['log']}", "dim", whole=True)
+
+
+def _ended(ended: Mapping[str, Any], now: datetime.datetime) -> str:
+    reason = f" ({ended['reason']})" if ended.get("reason") not in (None, "", "Error") else ""
+    when = f", {status_text.age(ended['finishedAt'], now)} ago" if ended.get("finishedAt") else ""
+    return f"code {ended['exitCode']}{reason}{when}"
+
+
+def _engine(engine: Mapping[str, Any], marks: str) -> Iterator[status_text.Line]:
+    memory, queue, worker = engine["memory"], engine["queue"], engine["worker"]
+    yield status_text.row("engine", f"{engine['state']}: {engine['message']}")
+    if engine.get("load") and engine["state"] == "loading":
+        yield status_text.row("loading", f"{status_text.bar(engine['load']['fraction'])} {engine['load']['phase']}")
+    if memory["pagesTotal"]:
+        used, total = memory["pagesUsed"], memory["pagesTotal"]
+        size = status_text.num_bytes(total * memory["pageBytes"])
+        pages = f"{used} of {total} pages of {memory['blockSize']} tokens, {size}"
+        yield status_text.row("kv pages", f"{status_text.bar(used / total)} {pages}")
+        if marks:
+            yield status_text.row("lines", marks)
+    parts = ", ".join(f"{name} {status_text.num_bytes(size)}" for name, size in sorted(memory["partsBytes"].items()))
+    if parts:
+        yield status_text.row("memory", parts)
+    oldest = f", the oldest for {queue['oldestWaitSeconds']:.1f} s" if queue["waiting"] else ""
+    preempted = f"; {queue['preemptionsTotal']} preempted so far" if queue["preemptionsTotal"] else ""
+    yield status_text.row("queue", f"{queue['running']} running, {queue['waiting']} waiting{oldest}{preempted}")
+    yield status_text.row("config", engine["config"]["hash"] + _generation(engine["config"]))
+    if worker:
+        yield status_text.row("worker", ", ".join(f"{key} {worker[key]}" for key in _WORKER_KEYS if key in worker))
+    if engine["kernelPaths"]:
+        yield status_text.row("kernels", "; ".join(_by_path(engine["kernelPaths"])))
+    if "torch" in engine["kernelPaths"].values():
+        yield status_text.row(
+            "SLOW", f"kernels run on plain torch: {worker.get('kernels', 'no reason given')}", "yellow"
+        )
+
+
+def _generation(config: Mapping[str, Any]) -> str:
+    """How often it was changed while the process ran; the first is the one that it started with."""
+    generation = config.get("generation", 1)
+    return f", changed {generation - 1}× since the start" if generation > 1 else ""
+
+
+def _lines_of_memory(overview: Mapping[str, Any]) -> str:
+    """`spec.watermarks`, where it is set, and whether this version acts on it."""
+    marks = overview["spec"].get("watermarks") or {}
+    shown = [f"{name} from {marks[name]:.0%}" for name in ("queue", "preempt") if name in marks]
+    if not shown:
+        return ""
+    warned = any(
+        str(item).startswith("spec.watermarks has no effect") for item in overview["status"].get("warnings", ())
+    )
+    return ", ".join(shown) + (" (no effect yet)" if warned else "")
+
+
+def _by_path(paths: Mapping[str, str]) -> list[str]:
+    """`cpu-c: paged_attention, rms_norm`: ops by the path that runs them."""
+    grouped: dict[str, list[str]] = {}
+    for op, path in sorted(paths.items()):
+        grouped.setdefault(path, []).append(op)
+    return [f"{path}: {', '.join(ops)}" for path, ops in grouped.items()]

@@ -1,0 +1,95 @@
+"""What the plan says before any pod exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidemark_operator import api, names, plan
+from tidemark_runtime.planning import capacity
+
+
+def service(hardware: dict[str, Any], **spec: Any) -> api.InferenceService:
+    document = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": "base"},
+        "spec": {"model": {"source": {"package": {"name": "smollm2-135m"}}}, "hardware": hardware, **spec},
+    }
+    return api.parse(document)
+
+
+def test_it_fits_with_the_sum() -> None:
+    found = plan.fit(service({"resourceName": "cpu", "memory": "4Gi"}), {})
+    assert found.fits is True
+    assert "weights 94 MiB + kv" in found.message
+    assert "of 4,096 MiB: room for" in found.message
+
+
+def test_it_does_not_fit_with_the_sum_and_the_remedy() -> None:
+    found = plan.fit(service({"resourceName": "cpu", "memory": "600Mi"}), {})
+    assert found.refused
+    assert "The model does not fit: weights 93.8 MiB + workspace" in found.message
+    assert "Give the service at least" in found.message
+
+
+def test_devices_add_up() -> None:
+    one = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "600Mi"}), {})
+    four = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 4, "memory": "600Mi"}), {})
+    assert (one.fits, four.fits) == (False, True)
+
+
+def test_without_a_limit_or_a_shape_nothing_is_guessed() -> None:
+    assert plan.fit(service({"resourceName": "cpu"}), {}).fits is None
+    unknown = service({"resourceName": "cpu", "memory": "1Gi"}, model={"source": {"hostPath": {"path": "/m"}}})
+    assert plan.fit(unknown, {}).fits is None
+
+
+SHAPE = {
+    "source": "/models",
+    "numLayers": 2,
+    "numHeads": 2,
+    "numKvHeads": 1,
+    "headDim": 64,
+    "hiddenSize": 128,
+    "intermediateSize": 256,
+    "vocabSize": 1000,
+    "maxContextTokens": 4096,
+    "weightsBytes": 2**31,
+    "overheadBytes": 2**20,
+}
+
+
+def test_what_an_engine_measured_counts_while_the_source_stays() -> None:
+    of_path = service({"resourceName": "cpu", "memory": "1Gi"}, model={"source": {"hostPath": {"path": "/m"}}})
+    assert plan.fit(of_path, {"shape": SHAPE}).fits is False
+    assert plan.fit(of_path, {"shape": {**SHAPE, "source": "/models/other.gguf"}}).fits is None
+    assert plan.fit(of_path, {"shape": {**SHAPE, "numLayers": None}}).fits is None
+    assert plan.fit(of_path, {"shape": "nonsense"}).fits is None
+
+
+@pytest.mark.parametrize(("setting", "fewer"), [("blockSize", 16), ("memoryUtilization", 0.5)])
+def test_the_settings_of_the_spec_count(setting: str, fewer: float) -> None:
+    hardware = {"resourceName": "cpu", "memory": "2Gi"}
+    usual, changed = service(hardware), service(hardware, kvCache={setting: fewer})
+    if setting == "memoryUtilization":
+        assert plan.fit(usual, {}).message != plan.fit(changed, {}).message
+    else:
+        assert plan.fit(usual, {}) == plan.fit(changed, {})
+
+
+def test_more_context_needs_no_more_than_the_model_takes() -> None:
+    shape = capacity.KNOWN_SHAPES["smollm2-135m"]
+    wanted: dict[str, Any] = {
+        "kv_dtype": "float32",
+        "block_size": 16,
+        "memory_utilization": 0.9,
+        "max_num_seqs": 1,
+        "max_num_batched_tokens": 64,
+        "limit_bytes": 2**34,
+    }
+    most = capacity.plan(shape, capacity.Wanted(max_context_tokens=None, **wanted))
+    over = capacity.plan(shape, capacity.Wanted(max_context_tokens=10**6, **wanted))
+    assert most == over
+    assert most.num_pages == shape.max_context_tokens // 16
