@@ -12,7 +12,7 @@ MODEL := smollm2-135m
 ARGS ?=
 export PYTHON
 
-.PHONY: help setup demo test check e2e bench bench-peers render lock clean
+.PHONY: help setup demo test check e2e bench bench-peers wheelhouse render lock clean
 
 help: ## Explain every target (this text)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ bench: $(READY) ## Measure this machine and write a table to benchmarks/results/
 
 bench-peers: $(READY) ## Install other engines apart, so that `make bench` can measure them too
 	@scripts/bench_peers.sh
+
+wheelhouse: $(READY) ## Collect what the two images are built from in dist/wheels (about 3 GB, most of it PyTorch)
+	@scripts/build_wheelhouse.sh operator
+	@scripts/build_wheelhouse.sh runtime
+	@scripts/build_wheelhouse.sh model $(MODEL)
 
 render: $(READY) ## Write the reference pages again from the code they describe
 	@$(BIN)/python scripts/render.py

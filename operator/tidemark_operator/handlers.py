@@ -22,6 +22,8 @@ from tidemark_operator.cluster.kubernetes import backend, kinds
 from tidemark_operator.cluster.kubernetes import connection as connection_
 
 _LOGIN_PAUSE_SECONDS = 1.0
+_IDENTITY: Any = names.FIELD_MANAGER
+"""Its own type is not exported."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ async def watch(
     tasks = await kopf.spawn_tasks(
         registry=_registry(cluster, connection),
         settings=_settings(settings),
+        identity=_IDENTITY,  # kopf would ask for the user's name, and a uid of a container may have none
         standalone=True,  # peering pauses by priority and is no leader election: there is a lease for that
         clusterwide=everywhere,
         namespaces=() if everywhere else tuple(namespaces),

@@ -73,12 +73,12 @@ class Reconciler:
         try:
             service = api.parse(document)
         except errors.ManifestError as error:  # what runs goes on: the last good children are left as they are
-            await self._tell(document, status.invalid(document, error.problems, self._clock.now()))
+            await self._tell(document, status.invalid(document, error.problems, self._clock.now()), True)
             return None
         seen = await self._look(service, document)
         outcome = await self._bring_in_order(seen)
         computed = await self._observe(seen, outcome)
-        await self._tell(document, computed)
+        await self._tell(document, computed, _condition(computed, "Degraded").get("status") == "True")
         if outcome.failures:
             raise outcome.failures[0]
         return self._next_look(computed, seen.pods)
@@ -165,15 +165,16 @@ class Reconciler:
             await self._cluster.record_event(seen.document, "Warning", "RolledBack", message)
         return judged
 
-    async def _tell(self, document: interface.Object, computed: dict[str, Any]) -> None:
-        """Write the status when it says something new, and an event when Ready changes its reason."""
+    async def _tell(self, document: interface.Object, computed: dict[str, Any], is_problem: bool) -> None:
+        """Write the status when it says something new, and an event when Ready changes its reason: a warning where
+        somebody has to do something."""
         before = document.get("status") or {}
         if computed == before:
             return
         await self._cluster.patch_status(interface.key_of(document), computed)
         old, new = _ready_condition(before), _ready_condition(computed)
         if (old.get("status"), old.get("reason")) != (new.get("status"), new.get("reason")):
-            type_ = "Normal" if new.get("status") != "False" or not old else "Warning"
+            type_ = "Warning" if is_problem else "Normal"
             await self._cluster.record_event(document, type_, str(new.get("reason")), str(new.get("message", "")))
 
     def _next_look(self, computed: Mapping[str, Any], pods: Sequence[interface.Object]) -> float:
@@ -222,5 +223,9 @@ def _needed_by_pods(seen: _Seen) -> set[interface.Key]:
 
 
 def _ready_condition(computed: Mapping[str, Any]) -> dict[str, Any]:
+    return _condition(computed, "Ready")
+
+
+def _condition(computed: Mapping[str, Any], type_: str) -> dict[str, Any]:
     conditions = computed.get("conditions") or ()
-    return next((item for item in conditions if item["type"] == "Ready"), {})
+    return next((item for item in conditions if item["type"] == type_), {})

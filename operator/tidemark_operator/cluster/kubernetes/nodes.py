@@ -84,19 +84,25 @@ class Node(msgspec.Struct):
 def has_spare(
     nodes: Iterable[Node], pods: Iterable[Pod], resource: str, count: int, node_selector: Mapping[str, str]
 ) -> bool:
-    """Whether one of the nodes that the selector allows and that take pods has `count` of `resource` left. Also True
-    where none of them could ever hold so many: to end a pod that serves would not help the new one."""
+    """Whether one of the nodes that the selector allows and that take pods has `count` of `resource` left."""
     used: dict[str, Decimal] = defaultdict(Decimal)
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in _ENDED:
             used[pod.spec.node_name] += pod.count(resource)
-    sizes = {
+    return any(size - used[name] >= count for name, size in _sizes(nodes, resource, node_selector).items())
+
+
+def could_have(nodes: Iterable[Node], resource: str, count: int, node_selector: Mapping[str, str]) -> bool:
+    """Whether one of those nodes had `count` of `resource` if it were empty."""
+    return any(size >= count for size in _sizes(nodes, resource, node_selector).values())
+
+
+def _sizes(nodes: Iterable[Node], resource: str, node_selector: Mapping[str, str]) -> dict[str, Decimal]:
+    return {
         node.metadata.name: quantities.to_number(str((node.status.allocatable or {}).get(resource, 0)))
         for node in nodes
         if not node.spec.unschedulable and node_selector.items() <= (node.metadata.labels or {}).items()
     }
-    large = {name: size for name, size in sizes.items() if size >= count}
-    return not large or any(size - used[name] >= count for name, size in large.items())
 
 
 class Nodes:
@@ -109,7 +115,8 @@ class Nodes:
         self._known: tuple[float, list[Node], list[Pod]] | None = None
 
     async def has_spare_device(self, resource: str, count: int, node_selector: Mapping[str, str]) -> bool | None:
-        """None: not allowed to look at nodes or at the pods of all namespaces. Raises `errors.ClusterError`."""
+        """None: not allowed to look at nodes or at the pods of all namespaces. Also True where no node could ever hold
+        so many: to end a pod that serves would not help. Raises `errors.ClusterError`."""
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] > self._settings.nodes_seconds:
             try:
@@ -118,7 +125,10 @@ class Nodes:
             except errors.Refused:
                 return None
             self._known = (now, nodes, pods)
-        return has_spare(self._known[1], self._known[2], resource, count, node_selector)
+        _, found, taken = self._known
+        return has_spare(found, taken, resource, count, node_selector) or not could_have(
+            found, resource, count, node_selector
+        )
 
     async def _all(self, kind: str, type_: type[Any]) -> list[Any]:
         found: list[Any] = []

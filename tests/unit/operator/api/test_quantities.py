@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,25 @@ def test_good_schedules(schedule: str) -> None:
 )  # fmt: skip
 def test_bad_schedules(schedule: str) -> None:
     assert cron.problem(schedule)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("250m", "0.25"),
+        ("2", "2"),
+        ("0.5", "0.5"),
+        ("1Gi", "1073741824"),
+        ("1E", "1e18"),
+        ("1e3", "1000"),
+        ("100n", "1e-7"),
+    ],
+)
+def test_amounts_are_read_as_an_api_server_writes_them(text: str, number: str) -> None:
+    assert quantities.to_number(text) == decimal.Decimal(number)
+
+
+@pytest.mark.parametrize("text", ["", "m", "1mm", "1 Gi", "1..2", "x", "1Gi2"])
+def test_other_texts_are_no_amounts(text: str) -> None:
+    with pytest.raises(ValueError, match="expected an amount"):
+        quantities.to_number(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tarfile
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,6 +281,14 @@ def test_installed_from_a_wheel_the_files_lie_in_the_package(tmp_path: Path, mon
     (package / "_data/charts/tidemark").mkdir(parents=True)
     (package / "_data/charts/tidemark/Chart.yaml").write_text("")
     assert bundle_contents.root() == package / "_data"
+
+
+def test_the_wheel_takes_along_what_a_bundle_holds() -> None:
+    """Under the same paths, in the package's folder _data."""
+    build = tomllib.loads((chart.ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = ["charts", *bundle_contents.CONTAINERFILES, *bundle_contents.DOCUMENTS]
+    existing = [path for path in wanted if (chart.ROOT / path).exists()]
+    assert build["force-include"] == {path: f"tidemark_operator/_data/{path}" for path in existing}
 
 
 def test_the_verb_tells_what_it_wrote_and_what_is_lacking(

@@ -63,8 +63,9 @@ def test_a_node_without_such_devices_has_none() -> None:
 async def test_it_is_asked_when_somebody_asks_and_the_answer_kept_for_seconds(
     api: Any, clock: Any, made: Callable[..., dict[str, Any]]
 ) -> None:
-    document = made("Pod", "x", 1, service=None, spec={"nodeName": "a", "containers": []})
-    api.put(document)
+    taken = [{"name": "c", "resources": {"limits": {GPU: "2"}}}]
+    api.put(made("Pod", "x", 1, service=None, spec={"nodeName": "a", "containers": taken}))
+    api.put(made("Node", "a", 1, service=None, status={"allocatable": {GPU: "2"}}))
     asked = nodes.Nodes(api, settings.KubernetesSettings(nodes_seconds=5), clock)
     assert api.calls == []
     assert await asked.has_spare_device(GPU, 1, {}) is False
@@ -73,6 +74,24 @@ async def test_it_is_asked_when_somebody_asks_and_the_answer_kept_for_seconds(
     await clock.advance(6)
     await asked.has_spare_device(GPU, 1, {})
     assert len(api.calls) == 4
+
+
+async def test_where_no_node_is_large_enough_ending_a_pod_would_not_help(
+    api: Any, clock: Any, made: Callable[..., dict[str, Any]]
+) -> None:
+    api.put(made("Node", "a", 1, service=None, status={"allocatable": {GPU: "2"}}))
+    asked = nodes.Nodes(api, settings.KubernetesSettings(), clock)
+    assert await asked.has_spare_device(GPU, 3, {}) is True
+    assert await asked.has_spare_device(GPU, 1, {"pool": "nowhere"}) is True
+
+
+def test_processors_are_counted_in_parts() -> None:
+    """Pods of others ask for `250m`, and nodes offer `3920m`."""
+    here = msgspec.convert({"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "3920m"}}}, nodes.Node)
+    other = {"spec": {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "950m"}}}]}}
+    pods = [msgspec.convert(other, nodes.Pod)] * 2
+    assert nodes.has_spare([here], pods, "cpu", 2, {})
+    assert not nodes.has_spare([here], pods, "cpu", 3, {})
 
 
 async def test_not_being_allowed_to_look_is_no_answer(api: Any, clock: Any) -> None:

@@ -377,3 +377,20 @@ async def test_a_surge_that_finds_no_device_turns_into_drain_first(bench: Bench)
     await bench.run()
     rolling = bench.child("Deployment")["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+async def test_a_surge_that_finds_no_node_for_another_reason_stays_a_surge(bench: Bench) -> None:
+    """To end the pod that serves would not help the new one."""
+    bench.cluster.spare = True
+    bench.cluster.pods_become_ready = False
+    bench.put(COLD)
+    await bench.run()
+    for _ in range(2):
+        bench.cluster.controller.sync(bench.child("Deployment"))
+    [new] = [pod for pod in bench.pods() if not pod.get("status", {}).get("conditions")]
+    sentence = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence}
+    bench.cluster.objects.patch_status(interface.key_of(new), {"phase": "Pending", "conditions": [scheduled]})
+    await bench.run()
+    rolling = bench.child("Deployment")["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}

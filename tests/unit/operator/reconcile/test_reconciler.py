@@ -250,3 +250,17 @@ def test_what_wakes_a_service() -> None:
     assert loop.woken_by(child) == interface.Key(names.KIND, "n", "base")
     assert loop.woken_by(BASE) == KEY
     assert loop.woken_by({"kind": "Pod", "metadata": {"name": "x"}}) is None
+
+
+async def test_only_what_somebody_must_do_something_about_is_a_warning(bench: Bench) -> None:
+    def types() -> dict[str, str]:
+        own = [item for item in bench.cluster.objects.list("Event") if item["involvedObject"]["kind"] == names.KIND]
+        return {item["reason"]: item["type"] for item in own}
+
+    assert set(types().values()) == {"Normal"}
+    bench.put({"suspend": True})
+    await bench.run()
+    assert types()["Suspended"] == "Normal"
+    bench.put({"nonsense": 1})
+    await bench.run()
+    assert types()["InvalidSpec"] == "Warning"
