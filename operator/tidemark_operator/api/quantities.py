@@ -43,7 +43,7 @@ def to_number(text: str) -> decimal.Decimal:
     suffix = match[2] or ""
     try:
         if suffix.endswith("i"):
-            return decimal.Decimal(match[1]) * 1024 ** _POWERS[suffix[0]]
+            return decimal.Decimal(match[1]) * decimal.Decimal(1024) ** _POWERS[suffix[0]]
         if len(suffix) > 1:
             return decimal.Decimal(match[1] + suffix)
         return decimal.Decimal(match[1]).scaleb(_POWERS_OF_TEN.get(suffix, 0))

@@ -101,7 +101,7 @@ def _read(path: Path, progress: Progress) -> _Content:
     return content
 
 
-def _digest(file: IO[bytes], progress: Progress = lambda _: None) -> str:
+def _digest(file: IO[bytes] | gzip.GzipFile, progress: Progress = lambda _: None) -> str:
     made = hashlib.sha256()
     while chunk := file.read(CHUNK_BYTES):
         made.update(chunk)
@@ -146,7 +146,7 @@ def _platforms(content: _Content, descriptor: Mapping[str, Any]) -> Iterator[str
 
 
 def _blob(content: _Content, descriptor: Mapping[str, Any]) -> str:
-    name = _BLOBS + descriptor["digest"].removeprefix("sha256:")
+    name = _BLOBS + str(descriptor["digest"]).removeprefix("sha256:")
     if name not in content.digests:
         raise _broken(content.path, f"the blob {descriptor['digest']} is missing")
     return name
