@@ -98,7 +98,10 @@ class Cluster(Protocol):
         ...
 
     async def has_spare_device(self, resource: str, count: int, node_selector: Mapping[str, str]) -> bool | None:
-        """Whether one pod more that asks for `count` of `resource` would find a node; None: not allowed to know."""
+        """Whether one pod more that asks for `count` of `resource` would find a node; None: not allowed to know.
+
+        True also where no node could ever hold so many: to end another pod would not help.
+        """
         ...
 
     async def endpoint(self, namespace: str, name: str) -> str | None:

@@ -1,0 +1,163 @@
+"""Operators die, wait for each other, lose the API server, and still every service ends as its spec says."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import operator_runner
+import operator_runs
+import pytest
+
+if TYPE_CHECKING:
+    from bed.running import Bed
+
+NAME = "demo"
+DOWN_SECONDS = 60.0
+"""An operator is away for so long while engines serve. Hours would show nothing else: nothing in a pod asks for it."""
+TAKEOVER_SECONDS = 45.0
+"""The lease runs out after 15; the rest is for a busy machine."""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def image(node_bed: Bed) -> str:
+    return operator_runner.stand_in(node_bed)
+
+
+@pytest.fixture
+def bench(node_bed: Bed, image: str, tmp_path: Path) -> Iterator[operator_runner.Bench]:
+    with operator_runner.bench(node_bed, tmp_path, image) as made:
+        yield made
+
+
+def ready(bench: operator_runner.Bench, **spec: Any) -> set[str]:
+    """A service that is Ready, and the uids of its pods."""
+    bench.apply(operator_runner.small(NAME, **spec))
+    bench.until_settled(NAME)
+    return set(bench.pods(NAME))
+
+
+def test_killed_in_the_middle_of_a_creation(bench: operator_runner.Bench) -> None:
+    bench.start()
+    bench.apply(operator_runner.small(NAME))
+    bench.until("the first child", lambda: bench.of("serviceaccount,configmap", NAME))
+    bench.kill()
+    bench.start()
+    bench.until_settled(NAME)
+    bench.until("an answer", lambda: bench.answers(NAME))
+
+
+def test_killed_in_the_middle_of_a_hot_change(bench: operator_runner.Bench) -> None:
+    bench.start()
+    before = ready(bench, overload={"maxQueuedRequests": 11})
+    bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
+    bench.kill()
+    bench.start()
+    bench.until_condition(NAME, "ConfigApplied", "True")
+    bench.until("the engine has it", lambda: bench.answers(NAME, maxQueuedRequests=12))
+    assert set(bench.pods(NAME)) == before
+
+
+def test_killed_in_the_middle_of_a_roll(bench: operator_runner.Bench) -> None:
+    bench.start()
+    before = ready(bench, replicas=2, scheduler={"maxNumSeqs": 5})
+    bench.apply(operator_runner.small(NAME, replicas=2, scheduler={"maxNumSeqs": 6}))
+    bench.until("the first new pod", lambda: set(bench.pods(NAME)) - before)
+    bench.kill()
+    bench.start()
+    bench.until_settled(NAME)
+    bench.until("the new value", lambda: bench.answers(NAME, maxNumSeqs=6))
+    assert not before & set(bench.pods(NAME))
+    assert len(bench.of("configmap", NAME)) == 1
+
+
+def test_engines_serve_without_an_operator(bench: operator_runner.Bench) -> None:
+    bench.start()
+    before = ready(bench)
+    bench.until("an answer", lambda: bench.answers(NAME))
+    generation = bench.found("deployment", NAME)["metadata"]["generation"]
+    bench.kill()
+    end, answered = time.monotonic() + DOWN_SECONDS, 0
+    while time.monotonic() < end:
+        bench.answer(NAME)
+        answered += 1
+        time.sleep(0.05)
+    assert answered > 100
+    operator = bench.start()
+    begin = operator_runner.passes(operator)
+    bench.until("passes", lambda: operator_runner.passes(operator) >= begin + 2)
+    bench.until_settled(NAME)
+    assert set(bench.pods(NAME)) == before
+    assert bench.found("deployment", NAME)["metadata"]["generation"] == generation
+
+
+def test_a_second_operator_takes_over_from_one_that_was_killed(bench: operator_runner.Bench) -> None:
+    first = bench.start()
+    before = ready(bench, overload={"maxQueuedRequests": 11})
+    second = bench.start(leading=False).waiting()
+    assert second.probe("/health/ready") == (200, "waiting to lead\n")
+    first.end(signal.SIGKILL)
+    bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
+    second.until("it leads", lambda: second.probe("/health/ready") == (200, "leading\n"), TAKEOVER_SECONDS)
+    bench.until("the change", lambda: bench.answers(NAME, maxQueuedRequests=12))
+    bench.until_ready(NAME)
+    assert set(bench.pods(NAME)) == before
+
+
+@pytest.fixture
+def patient(bench: operator_runner.Bench) -> Iterator[operator_runs.Operator]:
+    """It keeps its lease while the API server is away; the product's own ends after ten seconds and is started anew."""
+    with operator_runs.patient(bench.environment, bench.folder, bench.namespace) as operator:
+        yield operator.leading()
+
+
+def test_an_api_server_that_restarts(bench: operator_runner.Bench, patient: operator_runs.Operator) -> None:
+    before = ready(bench, overload={"maxQueuedRequests": 11})
+    bench.bed.restart("apiserver")
+    bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
+    bench.until("the change", lambda: bench.answers(NAME, maxQueuedRequests=12))
+    bench.until_ready(NAME)
+    assert set(bench.pods(NAME)) == before
+    assert patient.process.poll() is None
+    assert "Traceback" not in patient.log, patient.log
+
+
+def test_watches_that_have_expired(bench: operator_runner.Bench, patient: operator_runs.Operator) -> None:
+    """The history from before is gone when the operator asks for it again: 410, and it begins anew with lists."""
+    before = ready(bench, overload={"maxQueuedRequests": 11})
+    patient.process.send_signal(signal.SIGSTOP)
+    try:
+        bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
+        bench.bed.kill("apiserver")
+        bench.bed.start("apiserver")
+        bench.bed.compact()
+        bench.bed.kill("apiserver")
+        bench.bed.start("apiserver")
+    finally:
+        patient.process.send_signal(signal.SIGCONT)
+    bench.until("the change", lambda: bench.answers(NAME, maxQueuedRequests=12))
+    bench.until_ready(NAME)
+    assert set(bench.pods(NAME)) == before
+    assert patient.process.poll() is None
+    assert "Traceback" not in patient.log, patient.log
+
+
+def test_the_product_s_own_patience_ends_and_it_is_started_again(bench: operator_runner.Bench) -> None:
+    """Without an API server it cannot renew its lease, so it ends rather than work beside another; a pod's restart, as
+    here by hand, brings it back."""
+    operator = bench.start()
+    before = ready(bench, overload={"maxQueuedRequests": 11})
+    bench.bed.stop("apiserver")
+    try:
+        assert operator.process.wait(60) == 1
+    finally:
+        bench.bed.start("apiserver")
+    bench.start()
+    bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
+    bench.until("the change", lambda: bench.answers(NAME, maxQueuedRequests=12))
+    assert set(bench.pods(NAME)) == before
