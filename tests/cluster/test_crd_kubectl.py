@@ -70,11 +70,11 @@ def test_the_columns(cluster: Cluster, shown: dict[str, Any]) -> None:
         },
     )
     head, row = cluster.kubectl("get", "tide", NAME, *N).splitlines()
-    assert head.split() == ["NAME", "READY", "REASON", "MODEL", "REPLICAS", "URL", "AGE"]
-    assert row.split()[:6] == [NAME, "True", "Ready", "demo", "1", "http://shown.example"]
-    wide = cluster.kubectl("get", "tide", NAME, *N, "-o", "wide")
-    assert "1 × nvidia.com/gpu" in wide
-    assert "int8, 12 % of 2000 pages" in wide
+    assert head.split() == ["NAME", "READY", "REASON", "MODEL", "REPLICAS", "DEVICES", "KV", "URL", "AGE"]
+    assert row.split()[:5] == [NAME, "True", "Ready", "demo", "1"]
+    for cell in ("1 × nvidia.com/gpu", "int8, 12 % of 2000 pages", "http://shown.example"):
+        assert cell in row
+    assert "PHASE" in cluster.kubectl("get", "tide", NAME, *N, "-o", "wide")
 
 
 def test_the_whole_status_of_the_operator_is_stored_as_written(cluster: Cluster, shown: dict[str, Any]) -> None:

@@ -65,6 +65,8 @@ def obstacles(*, node: bool) -> list[str]:
         found.append(f"programs are missing: apt-get install {' '.join(missing)}")
     if node and (text := _cgroup_obstacle()):
         found.append(text)
+    if node and CHECKOUT.is_relative_to("/tmp"):
+        found.append(f"the checkout {CHECKOUT} lies in /tmp, where pods see a volume of their own; clone it elsewhere")
     return found
 
 

@@ -368,7 +368,7 @@ async def test_while_loading_a_change_is_told_to_come_back(smollm2_path, folder,
                     if response.status_code == 503:
                         assert response.json()["error"]["code"] == "loading"
                         assert response.headers["retry-after"]
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)  # no more: the engine loads on the same core
             status = (await client.get("/status")).json()["config"]
         assert codes == {503, 200}
         assert status["hash"] == contract.config_hash(contract.parse(document))
@@ -399,7 +399,7 @@ async def test_clients_see_no_failure_across_sigterm_and_no_stream_is_cut(own_se
 
     async def ask_afresh() -> None:
         while not stop.is_set():
-            async with httpx.AsyncClient(base_url=own_server.url, timeout=60) as fresh:
+            async with httpx.AsyncClient(base_url=own_server.url, timeout=60, verify=live.CERTIFICATES) as fresh:
                 await ask("fresh", fresh)
 
     async def answered(more: int) -> None:
@@ -409,9 +409,9 @@ async def test_clients_see_no_failure_across_sigterm_and_no_stream_is_cut(own_se
             await asyncio.sleep(0.01)
 
     async with httpx.AsyncClient(base_url=own_server.url, timeout=60) as streaming:
-        quiet = (await complete(streaming, max_tokens=300)).json()["choices"][0]["text"]
+        quiet = (await complete(streaming, max_tokens=200)).json()["choices"][0]["text"]
         began = asyncio.Event()
-        stream = asyncio.create_task(streamed(streaming, began, max_tokens=300))
+        stream = asyncio.create_task(streamed(streaming, began, max_tokens=200))
         await began.wait()
         loops = [asyncio.create_task(loop()) for loop in (keep_asking, ask_afresh)]
         await answered(2)

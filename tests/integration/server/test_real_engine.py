@@ -44,7 +44,7 @@ def small_pool(smollm2_path, tmp_path_factory) -> Iterator[live.Server]:
 
 
 def complete(url: str, **fields) -> httpx.Response:
-    return httpx.post(url + COMPLETIONS, json=GREEDY | fields, timeout=120)
+    return httpx.post(url + COMPLETIONS, json=GREEDY | fields, timeout=120, verify=live.CERTIFICATES)
 
 
 def solo(url: str, **fields) -> str:
@@ -52,12 +52,12 @@ def solo(url: str, **fields) -> str:
 
 
 def status(url: str) -> dict:
-    return dict(httpx.get(f"{url}/status", timeout=10).json())
+    return dict(httpx.get(f"{url}/status", timeout=10, verify=live.CERTIFICATES).json())
 
 
 async def idle(url: str, seconds: float = 10.0) -> None:
     """The baseline: nothing runs, nothing waits, no page is held."""
-    async with asyncio.timeout(seconds), httpx.AsyncClient() as client:
+    async with asyncio.timeout(seconds), httpx.AsyncClient(verify=live.CERTIFICATES) as client:
         while True:
             seen = (await client.get(f"{url}/status")).json()
             if not (seen["queue"]["running"] or seen["queue"]["waiting"] or seen["memory"]["pagesUsed"]):
@@ -66,7 +66,7 @@ async def idle(url: str, seconds: float = 10.0) -> None:
 
 
 def counted(url: str, name: str) -> float:
-    lines = httpx.get(f"{url}/metrics", timeout=10).text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=10, verify=live.CERTIFICATES).text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
@@ -81,7 +81,7 @@ async def streamed(url: str, began: asyncio.Event | None = None, **fields) -> st
     text = ""
     body = GREEDY | {"stream": True} | fields
     async with (
-        httpx.AsyncClient(timeout=120) as client,
+        httpx.AsyncClient(timeout=120, verify=live.CERTIFICATES) as client,
         client.stream("POST", url + COMPLETIONS, json=body) as response,
     ):
         async for event in events(response):

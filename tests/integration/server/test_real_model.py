@@ -6,6 +6,7 @@ import json
 import time
 
 import httpx
+import live
 import openai
 import pytest
 
@@ -36,9 +37,10 @@ def joined(stream) -> tuple[str, str | None, list[str]]:
 
 def wait_until_idle(base_url: str) -> None:
     end = time.monotonic() + 10
-    while httpx.get(f"{base_url}/status").json()["queue"]["running"]:
-        assert time.monotonic() < end, "the engine goes on although nobody listens"
-        time.sleep(0.05)
+    with httpx.Client(base_url=base_url, verify=live.CERTIFICATES) as client:
+        while client.get("/status").json()["queue"]["running"]:
+            assert time.monotonic() < end, "the engine goes on although nobody listens"
+            time.sleep(0.05)
 
 
 def aborted_total(base_url: str) -> float:
