@@ -36,7 +36,7 @@ test: $(READY) ## Run every test that needs no cluster and no accelerator
 e2e: $(READY) ## Run the tests on a real Kubernetes: a bed of our own (root and Go), or the cluster that KUBECONFIG names
 	@$(BIN)/tidemark models fetch $(MODEL)
 	@[[ -n "$${KUBECONFIG:-}" ]] || $(BIN)/python tests/cluster/bed build
-	@$(BIN)/python -m pytest tests/cluster --timeout=600 $(ARGS)
+	@$(BIN)/python -m pytest tests/cluster --timeout=600 -m "not long" $(ARGS)
 
 check: $(READY) ## Lint, format, types, import order, rendered docs: all without running the product
 	@$(BIN)/ruff check .

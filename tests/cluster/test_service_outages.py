@@ -21,7 +21,7 @@ DOWN_SECONDS = 60.0
 TAKEOVER_SECONDS = 45.0
 """The lease runs out after 15; the rest is for a busy machine."""
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

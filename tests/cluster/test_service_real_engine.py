@@ -32,7 +32,7 @@ QUESTION: dict[str, Any] = {
 SHORT = {**QUESTION, "max_tokens": 2}
 LONG = {**QUESTION, "max_tokens": 80, "ignore_eos": True, "stream": True}
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 
 def service(max_num_seqs: int = 8, max_queued_requests: int = 100, **model: Any) -> dict[str, Any]:

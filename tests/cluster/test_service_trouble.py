@@ -18,7 +18,7 @@ NAME = "demo"
 MISSING_IMAGE = "localhost/tidemark-bed/no-such-engine:1"
 GPU = "nvidia.com/gpu"
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
