@@ -37,6 +37,14 @@ class Server:
     def status(self) -> dict[str, object]:
         return dict(httpx.get(f"{self.url}/status", timeout=10, verify=CERTIFICATES).json())
 
+    def wait_logged(self, words: str, seconds: float = 10.0) -> None:
+        """A request's line is written after its answer. Raises with the log when it does not come."""
+        end = time.monotonic() + seconds
+        while words not in self.log:
+            if time.monotonic() > end:
+                raise RuntimeError(f"not logged within {seconds} s: {words!r}\n{self.log}")
+            time.sleep(0.02)
+
     def terminate(self, seconds: float = 30.0) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)

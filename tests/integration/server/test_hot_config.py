@@ -224,7 +224,7 @@ async def a_louder_log_says_each_request(client, server) -> None:
     assert "request ended" not in server.log
     await put(client, start_with(server={"logLevel": "debug"}))
     await complete(client, max_tokens=1)
-    assert "request ended path=/v1/completions outcome=length" in server.log
+    await asyncio.to_thread(server.wait_logged, "request ended path=/v1/completions outcome=length")
 
 
 async def a_short_stall_fails_liveness_during_a_long_step(client, server) -> None:

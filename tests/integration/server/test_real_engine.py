@@ -369,9 +369,8 @@ def test_the_log_level_says_how_much_is_told(few_places, small_pool):
         with socket.create_connection((target.hostname, target.port)) as connection:
             connection.sendall(b"this is no HTTP\r\n\r\n")
             assert b"400" in connection.recv(1000)
-    assert "level=DEBUG" in few_places.log
-    assert "request ended path=/v1/completions outcome=length" in few_places.log
-    assert "status=400" in few_places.log
+    for words in ("level=DEBUG", "request ended path=/v1/completions outcome=length", "status=400"):
+        few_places.wait_logged(words)
     assert "level=" not in small_pool.log
 
 
