@@ -101,7 +101,7 @@ class Reader:
             events=events,
             engines=engines,
             not_asked=not_asked,
-            not_read=not_read,
+            not_read=sorted(not_read, key=lambda text: _ORDER.index(text.partition(" ")[0])),
         )
 
     async def _get(self, kind: str, namespace: str, name: str) -> interface.Object | None:
@@ -221,6 +221,10 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     while len(body) < _MAX_ANSWER_BYTES and (chunk := await response.content.readany()):
         body += chunk
     return body
+
+
+_ORDER = ("Deployment", "pods", "revisions", "ConfigMap", "events")
+"""In which what could not be read is told: questions are asked together and answered in any order."""
 
 
 async def _or(not_read: list[str], what: str, asked: Awaitable[Value], otherwise: Value) -> Value:
