@@ -74,7 +74,8 @@ def config_map(service: str, restart_hash: str) -> str:
 
 
 def admin_secret(service: str) -> str:
-    return f"{service}-admin"
+    """Unlike any name a site would choose: the operator cannot see whether a Secret exists, and would write over it."""
+    return f"{service}-tidemark-admin"
 
 
 def network_policy(service: str) -> str:

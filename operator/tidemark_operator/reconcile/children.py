@@ -99,18 +99,19 @@ class Children:
         own = interface.key_of(document)
         for kind in KINDS:
             for child in await self._cluster.list(kind, own.namespace, names.selector(own.name)):
-                if _is_ours(child, document) and interface.key_of(child) not in keep:
+                if is_ours(child, document) and interface.key_of(child) not in keep:
                     await self._cluster.delete(interface.key_of(child))
 
 
-def _is_ours(child: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+def is_ours(child: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+    """Whether this very service made the child; not one of its name before it, nor whoever set the same labels."""
     controller = interface.controller_of(child) or {}
     return bool(controller.get("uid") == document["metadata"]["uid"])
 
 
 def _check_owner(key: interface.Key, live: Mapping[str, Any], document: Mapping[str, Any]) -> None:
     """Never take over what somebody else made, only because it has the name that ours would have."""
-    if _is_ours(live, document):
+    if is_ours(live, document):
         return
     controller = interface.controller_of(live)
     if controller is None:

@@ -86,7 +86,7 @@ class Reconciler:
     async def _look(self, service: api.InferenceService, document: interface.Object) -> _Seen:
         own, selector = interface.key_of(document), names.selector(service.name)
         stored = await self._cluster.list("ControllerRevision", own.namespace, selector)
-        revisions = history.read(stored)
+        revisions = history.read(item for item in stored if children.is_ours(item, document))
         acting = history.choose(service, revisions)
         live = await self._cluster.get(interface.Key("Deployment", own.namespace, names.deployment(service.name)))
         pods = await self._cluster.list("Pod", own.namespace, selector)
@@ -207,7 +207,7 @@ def _how_to_retry(seen: _Seen) -> str:
 
 
 def _in_use(seen: _Seen) -> set[interface.Key]:
-    """ConfigMaps of pods that still run with an older revision; all of ours while a rollout goes on."""
+    """ConfigMaps of the pods there are, whatever their revision, and of the Deployment as it is."""
     namespace = seen.document["metadata"].get("namespace", "default")
     specs = [pod["spec"] for pod in seen.pods]
     if seen.live is not None:

@@ -260,6 +260,25 @@ async def test_history_is_bounded_and_keeps_the_last_good_one(bench: Bench) -> N
     assert history.last_good(found) is not None
 
 
+async def test_history_of_somebody_else_is_none_of_ours(bench: Bench) -> None:
+    """An earlier service of the name, or anybody who set the label, must not say what the pods get."""
+    [own] = bench.cluster.objects.list("ControllerRevision")
+    metadata = {
+        "name": "base-foreign",
+        "namespace": "default",
+        "labels": names.selector("base"),
+        "annotations": {names.REVISION_GOOD_ANNOTATION: "2026-01-01T00:00:00Z"},
+    }
+    foreign = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "revision": 99}
+    spec = {"model": {"source": {"package": {"name": "theirs"}}}}
+    bench.cluster.objects.apply({**foreign, "data": {"spec": spec}}, "somebody")
+    await fail(bench, COLD)
+    assert bench.condition("Ready")["reason"] == "RolledBack"
+    assert "theirs" not in str(bench.child("ConfigMap")["data"])
+    assert "theirs" not in str(bench.child("Deployment"))
+    assert own["revision"] == 1
+
+
 async def test_going_back_to_an_old_spec_makes_it_the_latest(bench: Bench) -> None:
     bench.put(HOT)
     await bench.run()
@@ -363,7 +382,17 @@ async def test_the_strategy_of_a_settled_service_does_not_follow_the_devices(ben
     assert bench.child("Deployment")["metadata"]["generation"] == generation
 
 
-async def test_a_surge_that_finds_no_device_turns_into_drain_first(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("sentence", "strategy"),
+    [
+        ("1 Insufficient nvidia.com/gpu.", {"maxSurge": 0, "maxUnavailable": 1}),
+        # To end the pod that serves would not help the new one.
+        ("1 node(s) didn't match Pod's node affinity/selector.", {"maxSurge": 1, "maxUnavailable": 0}),
+    ],
+)
+async def test_a_surge_turns_into_drain_first_where_that_gives_room(
+    bench: Bench, sentence: str, strategy: dict[str, int]
+) -> None:
     bench.cluster.spare = True
     bench.cluster.pods_become_ready = False
     bench.put(COLD)
@@ -371,26 +400,8 @@ async def test_a_surge_that_finds_no_device_turns_into_drain_first(bench: Bench)
     for _ in range(2):
         bench.cluster.controller.sync(bench.child("Deployment"))
     [new] = [pod for pod in bench.pods() if not pod.get("status", {}).get("conditions")]
-    sentence = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence}
+    message = f"0/1 nodes are available: {sentence}"
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     bench.cluster.objects.patch_status(interface.key_of(new), {"phase": "Pending", "conditions": [scheduled]})
     await bench.run()
-    rolling = bench.child("Deployment")["spec"]["strategy"]["rollingUpdate"]
-    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
-
-
-async def test_a_surge_that_finds_no_node_for_another_reason_stays_a_surge(bench: Bench) -> None:
-    """To end the pod that serves would not help the new one."""
-    bench.cluster.spare = True
-    bench.cluster.pods_become_ready = False
-    bench.put(COLD)
-    await bench.run()
-    for _ in range(2):
-        bench.cluster.controller.sync(bench.child("Deployment"))
-    [new] = [pod for pod in bench.pods() if not pod.get("status", {}).get("conditions")]
-    sentence = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence}
-    bench.cluster.objects.patch_status(interface.key_of(new), {"phase": "Pending", "conditions": [scheduled]})
-    await bench.run()
-    rolling = bench.child("Deployment")["spec"]["strategy"]["rollingUpdate"]
-    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+    assert bench.child("Deployment")["spec"]["strategy"]["rollingUpdate"] == strategy
