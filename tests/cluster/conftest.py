@@ -6,6 +6,7 @@ api_cluster     an API server                               that cluster
 pod_cluster     a cluster whose pods run                    that cluster
 api_bed         the bed: API server and controllers         the test is skipped
 node_bed        the bed: a whole node                       the test is skipped
+bench           operators and services on node_bed          the test is skipped
 
 Take the first two unless a test needs what only a bed has: to stop its parts, to count audit events, to pretend
 devices, to load images. A bed is started when the first test asks for it, and there is one at a time: tests of the
@@ -18,6 +19,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import operator_runner
 import pytest
 from bed import build, cluster, control_plane, layout, lifecycle, machine, running
 
@@ -127,3 +129,16 @@ def _given_or(request: pytest.FixtureRequest, bed: str) -> cluster.Cluster:
     found = request.getfixturevalue(bed)
     assert isinstance(found, cluster.Cluster)
     return found
+
+
+@pytest.fixture(scope="module")
+def image(node_bed: running.Bed) -> str:
+    """What engine pods run: a stand-in that computes nothing."""
+    return operator_runner.stand_in(node_bed)
+
+
+@pytest.fixture
+def bench(node_bed: running.Bed, image: str, tmp_path: Path) -> Iterator[operator_runner.Bench]:
+    """A restricted namespace with room for operators and services."""
+    with operator_runner.bench(node_bed, tmp_path, image) as made:
+        yield made

@@ -25,6 +25,8 @@ from tidemark_operator import names, permissions
 
 Value = TypeVar("Value")
 
+NAME = "demo"
+"""Of the one service that most tests have."""
 STAND_IN = operator_runs.IMAGE
 """The name that every operator of these tests gives to engine pods."""
 STAND_IN_PROGRAM = machine.CHECKOUT / "tests" / "integration" / "operator" / "stand_in_engine.py"
@@ -159,6 +161,12 @@ class Bench:
 
     def until_ready(self, name: str, seconds: float = WAIT_SECONDS) -> None:
         self.until_condition(name, "Ready", "True", seconds=seconds)
+
+    def ready(self, **spec: Any) -> set[str]:
+        """The one service with this spec, Ready; the uids of its pods."""
+        self.apply(small(NAME, **spec))
+        self.until_settled(NAME)
+        return set(self.pods(NAME))
 
     def until_settled(self, name: str) -> None:
         """Ready, and what stood in for others is gone."""

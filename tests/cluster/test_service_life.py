@@ -9,7 +9,6 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -21,30 +20,12 @@ import yaml
 from tidemark_operator import names
 
 if TYPE_CHECKING:
-    from bed.running import Bed
+    pass
 
-NAME = "demo"
+NAME = operator_runner.NAME
 KINDS = "configmap,controllerrevision,deployment,networkpolicy,poddisruptionbudget,secret,service,serviceaccount"
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def image(node_bed: Bed) -> str:
-    return operator_runner.stand_in(node_bed)
-
-
-@pytest.fixture
-def bench(node_bed: Bed, image: str, tmp_path: Path) -> Iterator[operator_runner.Bench]:
-    with operator_runner.bench(node_bed, tmp_path, image) as made:
-        yield made
-
-
-def ready(bench: operator_runner.Bench, **spec: Any) -> set[str]:
-    """A service that is Ready, and the uids of its pods."""
-    bench.apply(operator_runner.small(NAME, **spec))
-    bench.until_settled(NAME)
-    return set(bench.pods(NAME))
 
 
 def children(bench: operator_runner.Bench) -> set[str]:
@@ -68,7 +49,7 @@ def test_a_manifest_becomes_a_service_that_answers(bench: operator_runner.Bench)
 
 def test_a_hot_change_reaches_the_running_pods(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     old = {item["metadata"]["name"]: item["data"] for item in bench.of("configmap", NAME)}
     bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
     bench.until("the engine has it", lambda: bench.answers(NAME, maxQueuedRequests=12))
@@ -88,7 +69,7 @@ def test_a_hot_change_reaches_the_running_pods(bench: operator_runner.Bench) -> 
 
 def test_a_restart_change_replaces_the_pods_one_for_one(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, scheduler={"maxNumSeqs": 5})
+    before = bench.ready(scheduler={"maxNumSeqs": 5})
     bench.apply(operator_runner.small(NAME, scheduler={"maxNumSeqs": 6}))
     bench.until_settled(NAME)
     bench.until("the new value", lambda: bench.answers(NAME, maxNumSeqs=6))
@@ -108,7 +89,7 @@ def _config_map(bench: operator_runner.Bench) -> str:
 
 def test_a_deployment_that_is_deleted_comes_back(bench: operator_runner.Bench) -> None:
     bench.start()
-    ready(bench)
+    bench.ready()
     before = bench.found("deployment", NAME)["metadata"]["uid"]
     bench.delete("deployment", NAME)
     bench.until("another Deployment", lambda: _uid(bench, "deployment", NAME) not in ("", before))
@@ -124,7 +105,7 @@ def _uid(bench: operator_runner.Bench, kind: str, name: str) -> str:
 def test_edited_children_are_put_right(bench: operator_runner.Bench) -> None:
     """B067 and more: arguments of the container, the selector of the Service, the number of replicas."""
     bench.start()
-    ready(bench)
+    bench.ready()
     args = bench.found("deployment", NAME)["spec"]["template"]["spec"]["containers"][0]["args"]
     edits: dict[str, list[dict[str, Any]]] = {
         "deployment": [
@@ -150,7 +131,7 @@ def test_edited_children_are_put_right(bench: operator_runner.Bench) -> None:
 
 def test_a_config_map_that_is_deleted_and_a_pod_that_is_killed_come_back(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench)
+    before = bench.ready()
     bench.delete("configmap", _config_map(bench))
     (pod,) = bench.pods(NAME).values()
     where = ("-n", bench.namespace, "--grace-period=0", "--force", "--wait=false")
@@ -163,7 +144,7 @@ def test_a_config_map_that_is_deleted_and_a_pod_that_is_killed_come_back(bench: 
 
 def test_a_process_that_dies_is_told_and_starts_again(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench)
+    before = bench.ready()
     (pod,) = bench.pods(NAME).values()
     program = "import os, signal; os.kill(1, signal.SIGTERM)"
     bench.bed.kubectl("exec", pod["metadata"]["name"], "-n", bench.namespace, "--", "python", "-c", program)
@@ -181,7 +162,7 @@ def _restarted(bench: operator_runner.Bench) -> dict[str, Any] | None:
 
 def test_a_paused_service_is_left_alone(bench: operator_runner.Bench) -> None:
     bench.start()
-    ready(bench)
+    bench.ready()
     bench.patch("tide", NAME, {"metadata": {"annotations": {names.PAUSED_ANNOTATION: "true"}}})
     bench.patch("deployment", NAME, {"spec": {"replicas": 0}})
     said = bench.until_condition(NAME, "Ready", "False", "Paused")["message"]
@@ -194,7 +175,7 @@ def test_a_paused_service_is_left_alone(bench: operator_runner.Bench) -> None:
 
 def test_a_suspended_service_has_no_pods_and_comes_back(bench: operator_runner.Bench) -> None:
     bench.start()
-    ready(bench)
+    bench.ready()
     bench.patch("tide", NAME, {"spec": {"suspend": True}})
     bench.until_condition(NAME, "Ready", "False", "Suspended")
     bench.until("no pods", lambda: not bench.of("pods", NAME))
@@ -207,7 +188,7 @@ def test_a_suspended_service_has_no_pods_and_comes_back(bench: operator_runner.B
 def test_deletion_needs_no_operator(bench: operator_runner.Bench) -> None:
     """B063: no finalizer; owner references do it."""
     bench.start()
-    ready(bench)
+    bench.ready()
     assert "finalizers" not in bench.found("tide", NAME)["metadata"]
     bench.end()
     bench.bed.kubectl("delete", "tide", NAME, "-n", bench.namespace)
@@ -245,7 +226,7 @@ def direct(bench: operator_runner.Bench) -> Iterator[httpx.Client]:
 def test_the_generation_that_was_acted_on_is_told(bench: operator_runner.Bench) -> None:
     """B069: never more than there is, never backwards, and nothing is Ready that was not rolled out."""
     bench.start()
-    ready(bench, scheduler={"maxNumSeqs": 5})
+    bench.ready(scheduler={"maxNumSeqs": 5})
     first = bench.found("tide", NAME)
     bench.patch("tide", NAME, {"metadata": {"labels": {"team": "legal"}}})
     seen: list[int] = []
@@ -280,7 +261,7 @@ def test_the_number_of_pods_is_the_autoscaler_s(bench: operator_runner.Bench) ->
     """B071: scaled by another, the operator never writes it, whatever else changes."""
     bench.start()
     auto = {"autoscaling": {"min": 1, "max": 8}}
-    ready(bench, **auto)
+    bench.ready(**auto)
     bench.bed.kubectl("scale", "deployment", NAME, "-n", bench.namespace, "--replicas=7")
     bench.until_settled(NAME)
     assert len(bench.pods(NAME)) == 7
@@ -302,8 +283,7 @@ def test_texts_arrive_unchanged(bench: operator_runner.Bench) -> None:
         "SWITCH": "on", "OCTAL": "0123", "FLOAT": "1e3", "NULL": "null", "EMPTY": "", "ODD": 'a "quoted"\nline {{ x }}'
     }  # fmt: skip
     variables = [{"name": name, "value": value} for name, value in texts.items()]
-    ready(
-        bench,
+    bench.ready(
         hardware={"tolerations": [toleration]},
         podTemplate={"env": variables, "labels": {"spot": "true", "cost-centre": "0042"}},
     )
@@ -320,7 +300,7 @@ def test_another_operator_process_finds_nothing_to_change(bench: operator_runner
     bench.start(seed="1")
     variables = [{"name": f"NAME_{number}", "value": str(number)} for number in range(8)]
     labels = {f"label-{letter}": letter for letter in "cab"}
-    before = ready(bench, podTemplate={"env": variables, "labels": labels})
+    before = bench.ready(podTemplate={"env": variables, "labels": labels})
     versions = _versions(bench)
     for seed in ("2", "3"):
         bench.end()

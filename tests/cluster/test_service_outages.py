@@ -5,41 +5,22 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import operator_runner
 import operator_runs
 import pytest
 
 if TYPE_CHECKING:
-    from bed.running import Bed
+    pass
 
-NAME = "demo"
+NAME = operator_runner.NAME
 DOWN_SECONDS = 60.0
 """An operator is away for so long while engines serve. Hours would show nothing else: nothing in a pod asks for it."""
 TAKEOVER_SECONDS = 45.0
 """The lease runs out after 15; the rest is for a busy machine."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def image(node_bed: Bed) -> str:
-    return operator_runner.stand_in(node_bed)
-
-
-@pytest.fixture
-def bench(node_bed: Bed, image: str, tmp_path: Path) -> Iterator[operator_runner.Bench]:
-    with operator_runner.bench(node_bed, tmp_path, image) as made:
-        yield made
-
-
-def ready(bench: operator_runner.Bench, **spec: Any) -> set[str]:
-    """A service that is Ready, and the uids of its pods."""
-    bench.apply(operator_runner.small(NAME, **spec))
-    bench.until_settled(NAME)
-    return set(bench.pods(NAME))
 
 
 def test_killed_in_the_middle_of_a_creation(bench: operator_runner.Bench) -> None:
@@ -54,7 +35,7 @@ def test_killed_in_the_middle_of_a_creation(bench: operator_runner.Bench) -> Non
 
 def test_killed_in_the_middle_of_a_hot_change(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
     bench.kill()
     bench.start()
@@ -65,7 +46,7 @@ def test_killed_in_the_middle_of_a_hot_change(bench: operator_runner.Bench) -> N
 
 def test_killed_in_the_middle_of_a_roll(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, replicas=2, scheduler={"maxNumSeqs": 5})
+    before = bench.ready(replicas=2, scheduler={"maxNumSeqs": 5})
     bench.apply(operator_runner.small(NAME, replicas=2, scheduler={"maxNumSeqs": 6}))
     bench.until("the first new pod", lambda: set(bench.pods(NAME)) - before)
     bench.kill()
@@ -78,7 +59,7 @@ def test_killed_in_the_middle_of_a_roll(bench: operator_runner.Bench) -> None:
 
 def test_engines_serve_without_an_operator(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench)
+    before = bench.ready()
     bench.until("an answer", lambda: bench.answers(NAME))
     generation = bench.found("deployment", NAME)["metadata"]["generation"]
     bench.kill()
@@ -98,7 +79,7 @@ def test_engines_serve_without_an_operator(bench: operator_runner.Bench) -> None
 
 def test_a_second_operator_takes_over_from_one_that_was_killed(bench: operator_runner.Bench) -> None:
     first = bench.start()
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     second = bench.start(leading=False).waiting()
     assert second.probe("/health/ready") == (200, "waiting to lead\n")
     first.end(signal.SIGKILL)
@@ -117,7 +98,7 @@ def patient(bench: operator_runner.Bench) -> Iterator[operator_runs.Operator]:
 
 
 def test_an_api_server_that_restarts(bench: operator_runner.Bench, patient: operator_runs.Operator) -> None:
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     bench.bed.restart("apiserver")
     bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
     bench.until("the change", lambda: bench.answers(NAME, maxQueuedRequests=12))
@@ -129,7 +110,7 @@ def test_an_api_server_that_restarts(bench: operator_runner.Bench, patient: oper
 
 def test_watches_that_have_expired(bench: operator_runner.Bench, patient: operator_runs.Operator) -> None:
     """The history from before is gone when the operator asks for it again: 410, and it begins anew with lists."""
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     patient.process.send_signal(signal.SIGSTOP)
     try:
         bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
@@ -151,7 +132,7 @@ def test_the_product_s_own_patience_ends_and_it_is_started_again(bench: operator
     """Without an API server it cannot renew its lease, so it ends rather than work beside another; a pod's restart, as
     here by hand, brings it back."""
     operator = bench.start()
-    before = ready(bench, overload={"maxQueuedRequests": 11})
+    before = bench.ready(overload={"maxQueuedRequests": 11})
     bench.bed.stop("apiserver")
     try:
         assert operator.process.wait(60) == 1

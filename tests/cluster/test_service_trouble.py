@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import operator_runner
@@ -12,31 +10,13 @@ import pytest
 from tidemark_operator import names
 
 if TYPE_CHECKING:
-    from bed.running import Bed
+    pass
 
-NAME = "demo"
+NAME = operator_runner.NAME
 MISSING_IMAGE = "localhost/tidemark-bed/no-such-engine:1"
 GPU = "nvidia.com/gpu"
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def image(node_bed: Bed) -> str:
-    return operator_runner.stand_in(node_bed)
-
-
-@pytest.fixture
-def bench(node_bed: Bed, image: str, tmp_path: Path) -> Iterator[operator_runner.Bench]:
-    with operator_runner.bench(node_bed, tmp_path, image) as made:
-        yield made
-
-
-def ready(bench: operator_runner.Bench, **spec: Any) -> set[str]:
-    """A service that is Ready, and the uids of its pods."""
-    bench.apply(operator_runner.small(NAME, **spec))
-    bench.until_settled(NAME)
-    return set(bench.pods(NAME))
 
 
 def test_an_image_that_is_not_there_is_named(bench: operator_runner.Bench) -> None:
@@ -57,7 +37,7 @@ def test_an_image_that_is_not_there_is_named(bench: operator_runner.Bench) -> No
 
 def test_an_image_that_is_not_there_spares_what_runs(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, rollout={"strategy": "surge"})
+    before = bench.ready(rollout={"strategy": "surge"})
     bench.end()
     bench.start(image=MISSING_IMAGE)
     bench.until_condition(NAME, "Degraded", "True", "ImagePullBackOff")
@@ -72,7 +52,7 @@ def test_an_image_that_is_not_there_spares_what_runs(bench: operator_runner.Benc
 
 def test_a_spec_whose_pods_crash_is_rolled_back_once(bench: operator_runner.Bench) -> None:
     bench.start()
-    before = ready(bench, rollout={"strategy": "surge"})
+    before = bench.ready(rollout={"strategy": "surge"})
     bad = operator_runner.small(NAME, model={"name": "crashes"}, rollout={"strategy": "surge"})
     bench.apply(bad)
     said = bench.until_condition(NAME, "Degraded", "True", "ModelNotFound")["message"]
@@ -111,7 +91,7 @@ def test_a_rollout_past_its_deadline_is_rolled_back_with_the_scheduler_s_words(b
     """A selector that no node has: ending the old pod first would not help, so it serves all the time."""
     bench.start()
     short = {"progressDeadlineSeconds": 20}
-    before = ready(bench, rollout={"progressDeadlineSeconds": 600})
+    before = bench.ready(rollout={"progressDeadlineSeconds": 600})
     bench.apply(operator_runner.small(NAME, hardware={"nodeSelector": {"nowhere": "true"}}, rollout=short))
     bench.until_condition(NAME, "Degraded", "True", "Unschedulable")
     assert bench.answers(NAME)
@@ -149,7 +129,7 @@ def test_what_does_not_fit_gets_no_pods_and_the_sum(bench: operator_runner.Bench
     assert "No pods are started for this spec." in said
     assert operator_runner.condition(bench.found("tide", NAME), "Ready")["reason"] == "DoesNotFit"
     assert not bench.of("deployment,pods", NAME)
-    before = ready(bench)
+    before = bench.ready()
     bench.apply(operator_runner.small(NAME, hardware={"memory": "512Mi"}))
     bench.until_condition(NAME, "CapacityFit", "False", "DoesNotFit")
     assert bench.answers(NAME)
