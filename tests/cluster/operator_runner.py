@@ -19,7 +19,7 @@ import httpx
 import manifests
 import operator_runs
 import yaml
-from bed import cluster, images, machine, running, userland
+from bed import cluster, images, machine, pods, running, userland
 
 from tidemark_operator import names, permissions
 
@@ -175,13 +175,13 @@ class Bench:
         self.until(f"{wanted} pods are left", lambda: len(self.of("pods", name)) == wanted)
 
     def url(self, name: str) -> str:
-        """Of the Service, by its address: a bed has no DNS."""
-        spec = self.found("service", name)["spec"]
-        return f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
+        """Of the Service, once it takes connections."""
+        return pods.reachable_url(self.bed, name, self.namespace)
 
     def answer(self, name: str) -> dict[str, Any]:
-        """What a stand-in says of itself, through the Service."""
-        answer = httpx.get(f"{self.url(name)}/", timeout=10, trust_env=False)
+        """What a stand-in says of itself, through the Service as it is now."""
+        url = pods.service_url(self.bed, name, self.namespace)
+        answer = httpx.get(f"{url}/", timeout=10, trust_env=False)
         answer.raise_for_status()
         return dict(answer.json())
 

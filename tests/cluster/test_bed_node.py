@@ -38,7 +38,7 @@ def test_a_service_answers_inside_and_outside(node_bed: running.Bed, namespace: 
     probe = {"readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1}}
     node_bed.apply(pods.restricted("web", hello, container=probe), pods.service("web", PORT), namespace=namespace)
     pods.wait_until_ready(node_bed, "web", namespace)
-    url = f"http://{pods.cluster_address(node_bed, 'web', namespace)}:{PORT}/"
+    url = pods.reachable_url(node_bed, "web", namespace) + "/"
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert answer.read() == b"hello from web\n"
     asking = pods.restricted("asking", hello, command=[images.POD_PROGRAM, "get", url], spec={"restartPolicy": "Never"})

@@ -36,7 +36,7 @@ def namespace(smollm2_path: Path, node_bed: running.Bed) -> Iterator[str]:
 
 @pytest.fixture
 def url(node_bed: running.Bed, namespace: str) -> str:
-    return f"http://{pods.cluster_address(node_bed, 'engine', namespace)}:{PORT}"
+    return pods.reachable_url(node_bed, "engine", namespace)
 
 
 def engine_pod(image: str) -> cluster.Object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,8 +96,28 @@ def wait_until_ready(where: cluster.Cluster, name: str, namespace: str, seconds:
         raise AssertionError(f"{cause}\n{said}\n{logs.stdout}{logs.stderr}") from cause
 
 
-def cluster_address(where: cluster.Cluster, service_name: str, namespace: str) -> str:
-    """The Service's own address; a bed's is reached from this process too."""
+def service_url(where: cluster.Cluster, service_name: str, namespace: str) -> str:
+    """By the Service's own address; a bed's is reached from this process too, and a bed has no DNS."""
     found = where.get("service", service_name, namespace)
     assert found is not None, f"no Service {service_name}"
-    return str(found["spec"]["clusterIP"])
+    return f"http://{found['spec']['clusterIP']}:{found['spec']['ports'][0]['port']}"
+
+
+def reachable_url(where: cluster.Cluster, service_name: str, namespace: str) -> str:
+    """The same, once it takes connections.
+
+    A ready pod is not enough: kube-proxy hears of it later, and programs its rules once a second at most.
+    """
+    url = service_url(where, service_name, namespace)
+    address = urllib.parse.urlsplit(url)
+    target = (str(address.hostname), address.port or 80)
+    where.eventually(f"{url} takes connections", lambda: _connects(target))
+    return url
+
+
+def _connects(target: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(target, timeout=5).close()
+    except OSError:
+        return False
+    return True
