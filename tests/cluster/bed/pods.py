@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,9 +97,8 @@ def wait_until_ready(where: cluster.Cluster, name: str, namespace: str, seconds:
 
 def service_url(where: cluster.Cluster, service_name: str, namespace: str) -> str:
     """By the Service's own address; a bed's is reached from this process too, and a bed has no DNS."""
-    found = where.get("service", service_name, namespace)
-    assert found is not None, f"no Service {service_name}"
-    return f"http://{found['spec']['clusterIP']}:{found['spec']['ports'][0]['port']}"
+    address, port = _address(where, service_name, namespace)
+    return f"http://{address}:{port}"
 
 
 def reachable_url(where: cluster.Cluster, service_name: str, namespace: str) -> str:
@@ -108,11 +106,15 @@ def reachable_url(where: cluster.Cluster, service_name: str, namespace: str) -> 
 
     A ready pod is not enough: kube-proxy hears of it later, and programs its rules once a second at most.
     """
-    url = service_url(where, service_name, namespace)
-    address = urllib.parse.urlsplit(url)
-    target = (str(address.hostname), address.port or 80)
-    where.eventually(f"{url} takes connections", lambda: _connects(target))
-    return url
+    target = _address(where, service_name, namespace)
+    where.eventually(f"Service {service_name} takes connections", lambda: _connects(target))
+    return service_url(where, service_name, namespace)
+
+
+def _address(where: cluster.Cluster, service_name: str, namespace: str) -> tuple[str, int]:
+    found = where.get("service", service_name, namespace)
+    assert found is not None, f"no Service {service_name}"
+    return str(found["spec"]["clusterIP"]), int(found["spec"]["ports"][0]["port"])
 
 
 def _connects(target: tuple[str, int]) -> bool:
