@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import torch
 
-from tidemark_kernels import dispatch, grouped, ops
+from tidemark_kernels import dispatch, grouped, ops, reference
 
 NUM_LAYERS = 30
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
@@ -97,7 +97,7 @@ def attention(rounds: int) -> None:
     print("\nattention, 30 layers")
     cases = [("decode", 16, 200, 1), ("decode", 16, 2000, 1), ("decode", 1, 2000, 1), ("prompt", 1, 512, 512)]
     cases.append(("prompt", 1, 2048, 512))
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2):
         for kind, sequences, context, count in cases:
             step = attention_step(dtype, sequences, context, count)
             took = least({"ours": step}, rounds)["ours"]
@@ -111,10 +111,22 @@ def attention(rounds: int) -> None:
 
 def attention_step(dtype: torch.dtype, sequences: int, context: int, count: int) -> Callable[[], object]:
     pages = -(-context // 16)
-    segment = 16 * 64 * dtype.itemsize
-    slab = torch.randn(sequences * pages, 6 * 16 * 64, dtype=torch.float32).to(dtype).view(torch.uint8)
+    scaled = dtype.itemsize == 1
+    elements = 16 * 64 * dtype.itemsize
+    segment = elements + (16 * 4 if scaled else 0)
+    slab = torch.zeros(sequences * pages, 6 * segment, dtype=torch.uint8)
+    starts_at = [index * segment for index in range(6)]
+    scales_at = [at + elements if scaled else -1 for at in starts_at]
+    for at, scales in zip(starts_at, scales_at, strict=True):
+        rows = torch.randn(sequences * pages * 16, 64)
+        if scaled:
+            codes, factors = reference.quantized(rows, dtype)
+            slab[:, scales : scales + 64] = factors.view(sequences * pages, 16).view(torch.uint8)
+        else:
+            codes = rows.to(dtype)
+        slab[:, at : at + elements] = codes.view(sequences * pages, 16 * 64).view(torch.uint8)
     layer = ops.LayerSegments.from_offsets(
-        [2 * head * segment for head in range(3)], [(2 * head + 1) * segment for head in range(3)], dtype, dtype
+        starts_at[::2], starts_at[1::2], dtype, dtype, scales_at[::2], scales_at[1::2]
     )
     table = torch.randperm(sequences * pages).to(torch.int32).view(sequences, pages)
     starts = torch.arange(0, (sequences + 1) * count, count, dtype=torch.int32)

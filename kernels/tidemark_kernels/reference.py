@@ -95,13 +95,14 @@ def rope_and_write(
     k = k if k_norm is None else rms_norm(k, k_norm, eps, compute=compute)
     q, k = (_rotate(part, cos.to(compute), sin.to(compute), rotary_dim) for part in (q, k))
     num_rows = segments.rows_in(slab.shape[1], head_dim)
+    where = (token_page.long(), token_row.long())
     for head in range(num_kv_heads):
-        for part, offsets, dtypes in (
-            (k, segments.k_offsets, segments.k_dtypes),
-            (v, segments.v_offsets, segments.v_dtypes),
-        ):
-            rows = segment_view(slab, int(offsets[head]), int(dtypes[head]), num_rows, head_dim)
-            rows[token_page.long(), token_row.long()] = part[:, head].to(rows.dtype)
+        for part, kind in ((k, "k"), (v, "v")):
+            rows, scales = head_views(slab, segments, head, kind, num_rows, head_dim)
+            if scales is None:
+                rows[where] = part[:, head].to(rows.dtype)
+            else:
+                rows[where], scales[where] = quantized(part[:, head].float(), rows.dtype)
     return q.to(qkv.dtype).contiguous()
 
 
@@ -131,15 +132,10 @@ def paged_attention(
         for head in range(q.shape[1]):
             kv = head // group
             k, v = (
-                segment_view(slab, int(offsets[kv]), int(dtypes[kv]), block_size, head_dim)[
-                    pages[first // block_size :]
-                ]
-                .reshape(-1, head_dim)[first % block_size :][: context - first]
-                .to(compute)
-                for offsets, dtypes in (
-                    (segments.k_offsets, segments.k_dtypes),
-                    (segments.v_offsets, segments.v_dtypes),
-                )
+                numbers(
+                    *head_views(slab, segments, kv, kind, block_size, head_dim), pages[first // block_size :], compute
+                ).reshape(-1, head_dim)[first % block_size :][: context - first]
+                for kind in ("k", "v")
             )
             scores = q[start:stop, head].to(compute) @ k.T * scale
             if softcap is not None:
@@ -147,6 +143,41 @@ def paged_attention(
             scores = scores.masked_fill(~visible[:, first:], float("-inf"))
             out[start:stop, head] = (torch.softmax(scores, dim=-1) @ v).to(q.dtype)
     return out
+
+
+def head_views(
+    slab: torch.Tensor, segments: segments_module.LayerSegments, head: int, kind: str, block_size: int, head_dim: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Elements `[num_pages, block_size, head_dim]` and scales `[num_pages, block_size]` of a head's K ("k") or V."""
+    offsets, dtypes, scales = (
+        (segments.k_offsets, segments.k_dtypes, segments.k_scales)
+        if kind == "k"
+        else (segments.v_offsets, segments.v_dtypes, segments.v_scales)
+    )
+    rows = segment_view(slab, int(offsets[head]), int(dtypes[head]), block_size, head_dim)
+    at = int(scales[head])
+    return rows, None if at < 0 else slab[:, at : at + 4 * block_size].view(torch.float32)
+
+
+def numbers(rows: torch.Tensor, scales: torch.Tensor | None, pages: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+    """What the elements of `pages` stand for: `[len(pages), block_size, head_dim]` of `compute`."""
+    found = rows[pages].to(compute)
+    return found if scales is None else found * scales[pages].to(compute)[..., None]
+
+
+def quantized(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """x float32 `[num_rows, width]` -> elements of `dtype` and float32 scales `[num_rows]`.
+
+    The largest magnitude of a row becomes the largest number of the dtype. A row without a number above 2^-100 becomes
+    zeros with scale 0; one with an infinity or a NaN becomes zeros with the scale NaN.
+    """
+    top = segments_module.LARGEST[segments_module.DTYPE_CODES[dtype]]
+    largest = x.abs().amax(dim=1)
+    usable = largest.isfinite() & (largest >= 2.0**-100)
+    inverse = torch.where(usable, top / largest, torch.zeros_like(largest))
+    scaled = torch.where(usable[:, None], x * inverse[:, None], torch.zeros_like(x))
+    scales = torch.where(usable, largest / top, torch.where(largest.isfinite(), 0.0, torch.nan))
+    return (scaled.round() if dtype is torch.int8 else scaled).to(dtype), scales
 
 
 def segment_view(slab: torch.Tensor, offset: int, code: int, block_size: int, head_dim: int) -> torch.Tensor:

@@ -12,11 +12,12 @@
  *
  * A row is one (query, head) of a group of heads that share K and V; rows of a work item share every load of K and V.
  * One row: bytes moved are K and V, once. K and V that are not float32 are widened into a buffer a part at a time.
+ * Scales of quantized ones never touch an element: a key's scale multiplies its score, a value's scale its weight.
  */
 #include <omp.h>
 #include <stdlib.h>
 
-#include "cache.h"
+#include "quantized.h"
 
 #define PART 128     /* keys a part */
 #define MAX_HEAD 256 /* elements a head */
@@ -30,6 +31,7 @@ typedef struct {
     float top[MAX_ROWS], sum[MAX_ROWS];
     float wide[PART * MAX_HEAD];
     const float *keys[PART];
+    float scales[PART]; /* of `keys`, where they are quantized */
 } __attribute__((aligned(64))) scratch_t;
 
 typedef struct { int64_t from, to; } range_t; /* half-open */
@@ -45,9 +47,10 @@ INLINE range_t visible(const tm_attention *a, int64_t chunk, int64_t row) {
 
 /* ------------------------------------------------------------- where keys lie ---- */
 
-/* Pointers to rows [from, to) of K or V as float32; those of other dtypes are widened into `s->wide`. */
-static void point(const tm_attention *a, const tm_slab *slab, const item_t *it, int64_t offset, int dtype, range_t keys,
-                  scratch_t *s) {
+/* Pointers to rows [from, to) of K or V as float32; those of other dtypes are widened into `s->wide`. Those of quantized
+ * dtypes are still without their scales, which go to `s->scales`: then it returns true. */
+static int point(const tm_attention *a, const tm_slab *slab, const item_t *it, int64_t offset, int dtype,
+                 int64_t scales, range_t keys, scratch_t *s) {
     const int64_t d = a->head_dim, row_bytes = d * dtype_bytes(dtype);
     const int32_t *pages = a->page_table + it->chunk * a->max_pages;
     for (int64_t key = keys.from; key < keys.to;) {
@@ -59,14 +62,19 @@ static void point(const tm_attention *a, const tm_slab *slab, const item_t *it, 
             for (int64_t i = 0; i < run; ++i) pointer[i] = (const float *)(at + i * row_bytes);
         } else {
             float *wide = s->wide + (key - keys.from) * d;
-            if (dtype == DTYPE_F16)
-                for (int64_t i = 0; i < run * d; i += 8) v8store(wide + i, v8read(DTYPE_F16, at, i));
-            else
-                for (int64_t i = 0; i < run * d; i += 8) v8store(wide + i, v8read(DTYPE_BF16, at, i));
+            widen(dtype, at, wide, run * d);
             for (int64_t i = 0; i < run; ++i) pointer[i] = wide + i * d;
         }
+        if (dtype >= DTYPE_I8)
+            read_scales(dtype, slab->slab + pages[page] * slab->page_bytes + scales, in_page, run,
+                        s->scales + (key - keys.from));
         key += run;
     }
+    return dtype >= DTYPE_I8;
+}
+
+INLINE void multiply(float *values, const float *factors, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) values[i] *= factors[i];
 }
 
 /* ------------------------------------------------------------------- scores ---- */
@@ -173,15 +181,18 @@ static void part(const tm_attention *a, const tm_slab *slab, const tm_segments *
                     min64(start + PART, visible(a, it->chunk, it->row + it->rows - 1).to)};
     const int64_t count = keys.to - keys.from, skip = keys.from - start;
     float *scores = s->scores;
-    point(a, slab, it, seg->k_offsets[it->kv_head], seg->k_dtypes[it->kv_head], keys, s);
+    const int64_t kv = it->kv_head;
+    const int scaled_keys = point(a, slab, it, seg->k_offsets[kv], seg->k_dtypes[kv], seg->k_scales[kv], keys, s);
     for (int64_t t = 0; t < tiles; ++t) {
         const int64_t r = it->rows * t / tiles, rows = it->rows * (t + 1) / tiles - r;
         float scored[ROWS * PART + 4]; /* room for repeated keys beyond the part's end */
         if (rows == 1) score_tile(1, s->q + r * d, d, s->keys, count, scored);
         else if (rows == 2) score_tile(2, s->q + r * d, d, s->keys, count, scored);
         else score_tile(3, s->q + r * d, d, s->keys, count, scored);
-        for (int64_t i = 0; i < rows; ++i)
+        for (int64_t i = 0; i < rows; ++i) {
             memcpy(scores + (r + i) * PART + skip, scored + i * PART, (size_t)count * 4);
+            if (scaled_keys) multiply(scores + (r + i) * PART + skip, s->scales, count);
+        }
     }
     for (int64_t r = 0; r < it->rows; ++r) {
         const range_t seen = visible(a, it->chunk, it->row + r);
@@ -194,7 +205,8 @@ static void part(const tm_attention *a, const tm_slab *slab, const tm_segments *
             sum[r] = 0.0f;
         }
     }
-    point(a, slab, it, seg->v_offsets[it->kv_head], seg->v_dtypes[it->kv_head], keys, s);
+    if (point(a, slab, it, seg->v_offsets[kv], seg->v_dtypes[kv], seg->v_scales[kv], keys, s))
+        for (int64_t r = 0; r < it->rows; ++r) multiply(scores + r * PART + skip, s->scales, count);
     for (int64_t t = 0; t < tiles; ++t) {
         const int64_t r = it->rows * t / tiles, rows = it->rows * (t + 1) / tiles - r;
         const float *weights = scores + r * PART + skip;

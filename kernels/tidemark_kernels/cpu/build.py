@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 
 SOURCES = ("linear.c", "linear_int8.c", "attention.c", "elementwise.c")
-HEADERS = ("simd.h", "panels.h", "cache.h")
+HEADERS = ("simd.h", "panels.h", "cache.h", "quantized.h")
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT_SECONDS = 120.0
 

@@ -7,6 +7,7 @@
 typedef struct {
     const int64_t *k_offsets, *v_offsets; /* [kv heads], bytes from the page's start */
     const int32_t *k_dtypes, *v_dtypes;   /* [kv heads], DTYPE_* */
+    const int64_t *k_scales, *v_scales;   /* [kv heads], bytes from the page's start to float [block size]; -1: none */
 } tm_segments;
 
 typedef struct {

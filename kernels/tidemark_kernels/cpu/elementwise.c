@@ -2,7 +2,7 @@
  * Each reads its input once and writes its output once. */
 #include <omp.h>
 
-#include "cache.h"
+#include "quantized.h"
 
 #define PARALLEL_ELEMENTS 32768 /* below it, waking a thread costs more than the work, and so does asking OpenMP */
 
@@ -109,6 +109,13 @@ INLINE void write_head(int dtype, void *base, int64_t index, const float *head, 
         for (int64_t i = 0; i < head_dim; i += 8) v8write(DTYPE_BF16, base, index + i, v8load(head + i));
 }
 
+/* K or V of one head into `row` of the segment at byte `offset` of page `at`. */
+INLINE void write_kv(int dtype, uint8_t *at, int64_t offset, int64_t scales, int64_t row, const float *head,
+                     int64_t head_dim) {
+    if (dtype < DTYPE_I8) write_head(dtype, at + offset, row * head_dim, head, head_dim);
+    else quantize(dtype, head, head_dim, at + offset + row * head_dim, at + scales + row * 4);
+}
+
 /* The half-split (NeoX) form: element i turns with element i + rotary_dim / 2. */
 INLINE void rotate(float *head, const float *cosine, const float *sine, int64_t half) {
     for (int64_t i = 0; i < half; ++i) {
@@ -135,12 +142,12 @@ INLINE void rope_token(const int dtype, const tm_rope_shape *s, const void *qkv,
             write_head(dtype, q_out, (token * s->heads + h) * d, head, d);
         } else {
             const int64_t kv = h - s->heads;
-            write_head(segments->k_dtypes[kv], at + segments->k_offsets[kv], row * d, head, d);
+            write_kv(segments->k_dtypes[kv], at, segments->k_offsets[kv], segments->k_scales[kv], row, head, d);
         }
     }
     for (int64_t kv = 0; kv < s->kv_heads; ++kv) {
         read_head(dtype, qkv, base + (s->heads + s->kv_heads + kv) * d, head, d);
-        write_head(segments->v_dtypes[kv], at + segments->v_offsets[kv], row * d, head, d);
+        write_kv(segments->v_dtypes[kv], at, segments->v_offsets[kv], segments->v_scales[kv], row, head, d);
     }
 }
 

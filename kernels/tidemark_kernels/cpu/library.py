@@ -37,7 +37,14 @@ class Weight(ctypes.Structure):
 class Segments(ctypes.Structure):
     """`tm_segments` of cache.h."""
 
-    _fields_ = (("k_offsets", _POINTER), ("v_offsets", _POINTER), ("k_dtypes", _POINTER), ("v_dtypes", _POINTER))
+    _fields_ = (
+        ("k_offsets", _POINTER),
+        ("v_offsets", _POINTER),
+        ("k_dtypes", _POINTER),
+        ("v_dtypes", _POINTER),
+        ("k_scales", _POINTER),
+        ("v_scales", _POINTER),
+    )
 
 
 class Slab(ctypes.Structure):

@@ -14,7 +14,14 @@ from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.planning import page_layout
 
 _TORCH_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16},
+    {
+        "float32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        "fp8_e4m3": torch.float8_e4m3fn,
+        "fp8_e5m2": torch.float8_e5m2,
+        "int8": torch.int8,
+    },
 )
 
 
@@ -79,4 +86,11 @@ def _segments(layout: page_layout.PageLayout, layer: int) -> segments.LayerSegme
         [segment.offset_bytes for segment in values],
         [_TORCH_DTYPES[segment.dtype.name] for segment in keys],
         [_TORCH_DTYPES[segment.dtype.name] for segment in values],
+        [_scales_of(segment) for segment in keys],
+        [_scales_of(segment) for segment in values],
     )
+
+
+def _scales_of(segment: page_layout.Segment) -> int:
+    found = segment.scales_offset_bytes
+    return segments.NO_SCALES if found is None else found

@@ -8,7 +8,8 @@ A page holds `block_size` tokens of *all* layers, contiguously:
          │          └─ head 1 ── K ── V
          └─ layer 1 ...
 
-Each segment has a dtype of its own, so that mixed precision changes offsets, not the architecture.
+Each segment has a dtype of its own, so that mixed precision changes offsets, not the architecture. The scales of a
+quantized one, a float32 for each token, follow its elements: whatever moves a page moves both.
 Segments begin at multiples of 64 bytes (a cache line, and the widest vector load), pages too.
 """
 
@@ -33,11 +34,23 @@ class KVDtype:
 
     name: str
     item_bytes: int
+    scaled: bool = False
+    """Each token of a head has a scale beside its elements."""
 
 
 KV_DTYPES: dict[str, KVDtype] = {
-    dtype.name: dtype for dtype in (KVDtype("float32", 4), KVDtype("float16", 2), KVDtype("bfloat16", 2))
+    dtype.name: dtype
+    for dtype in (
+        KVDtype("float32", 4),
+        KVDtype("float16", 2),
+        KVDtype("bfloat16", 2),
+        KVDtype("fp8_e4m3", 1, scaled=True),
+        KVDtype("fp8_e5m2", 1, scaled=True),
+        KVDtype("int8", 1, scaled=True),
+    )
 }
+
+SCALE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,9 @@ class Segment:
     dtype: KVDtype
     offset_bytes: int
     size_bytes: int
+    """With the scales."""
+    scales_offset_bytes: int | None
+    """Where float32 `[block_size]` scales begin; None for a dtype that needs none."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +125,11 @@ class PageLayout:
             for head in range(self.shape.num_kv_heads):
                 for kind in KINDS:
                     dtype = KV_DTYPES[self.precision.get((layer, head, kind), self.dtype)]
-                    size = self.block_size * self.shape.head_dim * dtype.item_bytes
-                    found.append(Segment(layer, head, kind, dtype, offset, size))
+                    size, scales = self.block_size * self.shape.head_dim * dtype.item_bytes, None
+                    if dtype.scaled:
+                        scales = offset + _aligned(size, SCALE_BYTES)
+                        size = scales - offset + self.block_size * SCALE_BYTES
+                    found.append(Segment(layer, head, kind, dtype, offset, size, scales))
                     offset += _aligned(size)
         return tuple(found)
 
@@ -132,5 +151,5 @@ class PageLayout:
         return -(-num_tokens // self.block_size)
 
 
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+def _aligned(size_bytes: int, to: int = ALIGNMENT_BYTES) -> int:
+    return -(-size_bytes // to) * to

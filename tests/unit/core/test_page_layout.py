@@ -18,6 +18,41 @@ def test_a_token_costs_what_the_formula_says(dtype: str, token_bytes: int) -> No
     assert layout.page_bytes == token_bytes * 16
 
 
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "fp8_e5m2"])
+@pytest.mark.parametrize(
+    ("layers", "heads", "dim", "block"),
+    [
+        (30, 3, 64, 16),  # SmolLM2-135M
+        (32, 8, 128, 16),  # Llama 3 8B
+        (80, 8, 128, 16),  # Llama 3 70B
+        (32, 32, 128, 16),  # Llama 2 7B
+        (28, 4, 128, 32),  # Qwen2 7B
+        (24, 2, 64, 16),  # Qwen2 0.5B
+        (32, 32, 80, 16),  # Phi-2
+        (18, 1, 256, 16),  # Gemma 2B
+        (2, 3, 72, 5),
+        (1, 1, 8, 1),
+        (3, 5, 24, 7),
+        (4, 2, 96, 256),
+    ],
+)
+def test_a_quantized_token_costs_a_byte_an_element_and_a_scale(
+    layers: int, heads: int, dim: int, block: int, dtype: str
+) -> None:
+    """2 x layers x heads segments of block x (head_dim + 4) bytes, each rounded up to 64."""
+    layout = page_layout.PageLayout(page_layout.KVShape(layers, heads, dim), block, dtype)
+    segment = -(-block * (dim + 4) // 64) * 64
+    assert layout.page_bytes == 2 * layers * heads * segment
+    assert all(each.scales_offset_bytes == each.offset_bytes + block * dim for each in layout.segments)
+
+
+def test_a_kept_head_costs_its_own_dtype_and_has_no_scales() -> None:
+    kept: dict[tuple[int, int, page_layout.Kind], str] = {(1, 0, "k"): "bfloat16"}
+    layout = page_layout.PageLayout(page_layout.KVShape(2, 2, 64), 16, "int8", kept)
+    assert layout.segment(1, 0, "k").scales_offset_bytes is None
+    assert layout.page_bytes == 7 * 16 * 68 + 16 * 128
+
+
 def test_segments_with_a_dtype_of_their_own_change_offsets_only() -> None:
     shape = page_layout.KVShape(2, 2, 8)
     layout = page_layout.PageLayout(shape, 16, "float16", {(0, 1, "v"): "float32"})
@@ -33,7 +68,7 @@ def test_segments_with_a_dtype_of_their_own_change_offsets_only() -> None:
     st.integers(1, 4),
     st.integers(1, 130),
     st.integers(1, 40),
-    st.sampled_from(["float32", "bfloat16"]),
+    st.sampled_from(["float32", "bfloat16", "int8", "fp8_e5m2"]),
 )
 def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: int, block: int, dtype: str) -> None:
     layout = page_layout.PageLayout(page_layout.KVShape(layers, heads, dim), block, dtype, {(0, 0, "k"): "float16"})
@@ -42,6 +77,11 @@ def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: in
         assert segment.offset_bytes >= end
         assert segment.offset_bytes % page_layout.ALIGNMENT_BYTES == 0
         assert layout.segment(segment.layer, segment.head, segment.kind) == segment
+        scales = segment.scales_offset_bytes
+        if scales is not None:
+            assert scales % page_layout.SCALE_BYTES == 0
+            assert scales >= segment.offset_bytes + block * dim
+            assert scales + block * page_layout.SCALE_BYTES <= segment.offset_bytes + segment.size_bytes
         end = segment.offset_bytes + segment.size_bytes
     assert layout.page_bytes >= end
     assert layout.page_bytes % page_layout.ALIGNMENT_BYTES == 0

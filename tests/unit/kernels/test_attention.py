@@ -11,6 +11,7 @@ import torch
 from tidemark_kernels import dispatch, ops, reference
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+QUANTIZED = I8, E4M3, E5M2 = torch.int8, torch.float8_e4m3fn, torch.float8_e5m2
 
 
 @dataclass
@@ -58,20 +59,28 @@ def made(
     **options: float | int | None,
 ) -> Case:
     kinds = [dtypes[index % len(dtypes)] for index in range(2 * kv_heads)]
-    offsets, at = [], 0
+    offsets, scales, at = [], [], 0
     for kind in kinds:
         offsets.append(at)
-        at += -(-block_size * head_dim * kind.itemsize // 64) * 64
+        at += block_size * head_dim * kind.itemsize
+        scales.append(at if kind in QUANTIZED else -1)
+        at = -(-(at + block_size * 4) // 64) * 64
     needed = [-(-length // block_size) for length in lengths]
     slab = torch.full((sum(needed) + 3, at), 255, dtype=torch.uint8)  # 0xff...: NaN in every dtype
     order = torch.randperm(len(slab)).to(torch.int32)
     tables = list(torch.split(order[: sum(needed)], needed))
-    layer = ops.LayerSegments.from_offsets(offsets[::2], offsets[1::2], kinds[::2], kinds[1::2])
-    for offset, kind in zip(offsets, kinds, strict=True):
-        rows = reference.segment_view(slab, offset, 0 if kind == F32 else 1 if kind == F16 else 2, block_size, head_dim)
+    layer = ops.LayerSegments.from_offsets(
+        offsets[::2], offsets[1::2], kinds[::2], kinds[1::2], scales[::2], scales[1::2]
+    )
+    for index, kind in enumerate(kinds):
+        rows, row_scales = reference.head_views(slab, layer, index // 2, "kv"[index % 2], block_size, head_dim)
         for table, length in zip(tables, lengths, strict=True):
-            positions = torch.arange(length)
-            rows[table[positions // block_size].long(), positions % block_size] = torch.randn(length, head_dim).to(kind)
+            positions, values = torch.arange(length), torch.randn(length, head_dim)
+            where = table[positions // block_size].long(), positions % block_size
+            if row_scales is None:
+                rows[where] = values.to(kind)
+            else:
+                rows[where], row_scales[where] = reference.quantized(values * torch.rand(length, 1) * 3, kind)
     queries = [torch.randn(length, heads, head_dim) for length in lengths]
     return Case(slab, layer, tables, lengths, queries, block_size, options)
 
@@ -86,7 +95,9 @@ def test_paged_attention(kernels: dispatch.Choice, block_size: int, heads: int, 
 
 
 @pytest.mark.parametrize("head_dim", [8, 16, 64, 72, 80, 128, 256])
-@pytest.mark.parametrize("dtypes", [(F32,), (F16,), (BF16,), (F32, BF16, F16, F32)])
+@pytest.mark.parametrize(
+    "dtypes", [(F32,), (F16,), (BF16,), (F32, BF16, F16, F32), (I8,), (E4M3,), (E5M2,), (I8, BF16, E4M3, E5M2)]
+)
 def test_head_sizes_and_dtypes(kernels: dispatch.Choice, head_dim: int, dtypes: Sequence[torch.dtype]) -> None:
     case = made([140, 3], 4, 2, head_dim, 16, dtypes)
     spans = [(0, 90, 140), (1, 2, 3)]
