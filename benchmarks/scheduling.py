@@ -19,6 +19,20 @@ from tidemark_runtime.engine import core_engine, messages, worker_thread
 from tidemark_runtime.planning import page_layout
 from tidemark_runtime.worker import interface
 
+SHAPES = (
+    (1, 0),
+    (16, 0),
+    (64, 0),
+    (256, 0),
+    (256, 100),
+    (256, 1_000),
+    (256, 2_000),
+    (256, 10_000),
+    (256, 2_000, 1_000),
+    (256, 2_000, 4_000),
+)
+"""Running, waiting, tokens of each prompt: the cost may grow with the first only."""
+
 
 class FreeWorker:
     """Costs nothing; every token is 0."""
@@ -43,25 +57,25 @@ class FreeWorker:
         pass
 
 
-def measure(num_running: int, num_waiting: int, steps: int = 300) -> dict[str, float]:
-    """Medians in milliseconds over `steps` steps of pure decoding."""
+def measure(num_running: int, num_waiting: int, prompt_tokens: int = 100, steps: int = 300) -> dict[str, float]:
+    """Medians in milliseconds over `steps` steps of pure decoding, with so many others waiting for a place."""
     settings = config.SchedulerConfig(
         max_num_seqs=num_running, max_num_batched_tokens=8192, max_queued_requests=num_waiting + num_running
     )
     engine = core_engine.CoreEngine(
         settings,
-        worker_thread.WorkerThread(lambda: FreeWorker(num_running * 512)),
+        worker_thread.WorkerThread(lambda: FreeWorker(num_running * 1024)),
         max_context_tokens=8192,
         overlap=False,
     )
-    prompt = list(range(100))
+    prompt = list(range(prompt_tokens))
     engine.submit(
         [
             messages.EngineRequest(str(index), prompt, sampling.SamplingParams(max_tokens=4000))
             for index in range(num_running + num_waiting)
         ]
     )
-    for _ in range(20):
+    while engine.stats().requests_running < num_running or engine.stats().step_prompt_tokens:
         engine.step()
     schedule, update = [], []
     for _ in range(steps):
@@ -73,6 +87,7 @@ def measure(num_running: int, num_waiting: int, steps: int = 300) -> dict[str, f
     return {
         "running": num_running,
         "waiting": num_waiting,
+        "prompt_tokens": prompt_tokens,
         "schedule_ms": statistics.median(schedule),
         "update_ms": statistics.median(update),
         "together_ms": statistics.median(a + b for a, b in zip(schedule, update, strict=True)),
@@ -83,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    rows = [measure(*shape) for shape in ((1, 0), (16, 0), (16, 10_000), (64, 0), (256, 0), (256, 10_000))]
+    rows = [measure(*shape) for shape in SHAPES]
     if arguments.json:
         print(json.dumps({"machine": machine.describe(), "rows": rows}))
         return
@@ -91,11 +106,12 @@ def main() -> None:
         "# What the engine itself costs in a step\n\nCommand: `python benchmarks/scheduling.py`. The worker is free, "
         "so all of this is ours. Correctness of the same code: tests/unit/engine.\n\n"
         f"Machine: {machine.describe()}\n\n"
-        "| running | waiting | schedule ms | update ms | together ms |\n|---|---|---|---|---|"
+        "| running | waiting | prompt tokens | schedule ms | update ms | together ms |\n|---|---|---|---|---|---|"
     )
     for row in rows:
         print(
-            f"| {row['running']} | {row['waiting']} | {row['schedule_ms']:.3f} | {row['update_ms']:.3f} "
+            f"| {row['running']} | {row['waiting']} | {row['prompt_tokens']} "
+            f"| {row['schedule_ms']:.3f} | {row['update_ms']:.3f} "
             f"| {row['together_ms']:.3f} |"
         )
 

@@ -55,6 +55,9 @@ def _setting(
 
 HOT, RESTART = Effect.HOT, Effect.RESTART
 
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+"""Of a request; a larger one goes first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -70,16 +73,24 @@ class ModelConfig:
     """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: as the file holds them,
     unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster at every batch size, but answers
     differ from the exact ones: read benchmarks/results/cpu.md before choosing it."""
-    max_context_tokens: int | None = _setting(None, RESTART, "max-context-tokens", minimum=1)
-    """Most tokens, prompt and output together, of one request. Default: the model's own limit."""
+    max_context_tokens: int | None = _setting(None, HOT, "max-context-tokens", minimum=1)
+    """Most tokens, prompt and output together, of one request; one that could become longer is answered 400. Default:
+    the model's own limit. A running engine takes any value up to the one it was started with: its tables and its slab
+    are made for that, and more needs a restart. Requests in flight keep what they were admitted with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheConfig:
     """The slab: how large, how divided."""
 
-    dtype: str = _setting(AUTO, RESTART, "kv-cache-dtype", choices=(AUTO, "float32", "float16", "bfloat16"))
-    """Of keys and values. auto: the model's dtype."""
+    dtype: str = _setting(
+        AUTO,
+        RESTART,
+        "kv-cache-dtype",
+        choices=(AUTO, "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8"),
+    )
+    """Of keys and values. auto: the model's dtype. Those of 8 bits have a scale for each token and head; int8 changes
+    answers least."""
     block_size: int = _setting(16, RESTART, "block-size", minimum=1, maximum=256)
     """Tokens a page. 16 wastes under 4 % in half-filled pages at usual lengths."""
     memory: int | None = _setting(None, RESTART, "kv-memory", minimum=1, size=True)
@@ -88,22 +99,85 @@ class KVCacheConfig:
     """Pages of the slab, instead of `memory`; mostly for tests."""
     memory_utilization: float = _setting(0.9, RESTART, "memory-utilization", minimum=0.05, maximum=1.0)
     """Share of the device's memory that weights, slab and workspace may take together."""
+    prefix_caching: bool = _setting(True, RESTART, "prefix-caching")
+    """Keep the pages of ended requests until others need the room, and use them again for requests of the same API key
+    that begin with the same tokens."""
+    swap_space: int = _setting(0, RESTART, "swap-space", minimum=0, size=True)
+    """Bytes of the host's memory for pages of preempted requests. 0: they are computed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """What a step may hold, and how long requests may wait."""
+    """Who runs, who waits, who gives way, and what a step may hold."""
 
     max_num_seqs: int = _setting(64, RESTART, "max-num-seqs", minimum=1, maximum=4096)
     """Most sequences in the running batch; sizes the worker's tables, so a change restarts."""
     max_num_batched_tokens: int = _setting(512, HOT, "max-num-batched-tokens", minimum=1, maximum=1_048_576)
     """Token budget of a step: running sequences first, then chunks of prompts."""
-    max_queued_requests: int = _setting(512, HOT, "max-queued-requests", minimum=0)
-    """Requests that may wait; one more is answered 429 with Retry-After."""
-    max_queue_seconds: float = _setting(600.0, HOT, "max-queue-seconds", minimum=0.001)
-    """Longest wait for a first turn; then 429. The default is generous: a batch client may well wait."""
+    target_step_seconds: float | None = _setting(None, HOT, "target-step-seconds", minimum=0.001, maximum=60)
+    """No step takes in so many prompt tokens that it is predicted to take longer; running sequences always get their
+    token. The prediction is fitted to the steps before. Default: no limit but the budget."""
+    max_concurrency_soft: int | None = _setting(None, HOT, "max-concurrency-soft", minimum=1)
+    """More requests than this wait in the queue; nothing fails. Default: `max_num_seqs`."""
+    queue_watermark: float = _setting(0.70, HOT, "queue-watermark", minimum=0, maximum=1)
+    """Share of the pages in use from which on new requests wait although pages remain, so that running ones can grow.
+    Pages that only the prefix cache keeps are not in use."""
+    preempt_watermark: float = _setting(0.90, HOT, "preempt-watermark", minimum=0, maximum=1)
+    """Share of the pages above which nobody starts while others run, and from which on a waiting request of strictly
+    higher priority takes the pages of the cheapest running one of lower priority."""
+    watermark_hysteresis: float = _setting(0.05, HOT, "watermark-hysteresis", minimum=0, maximum=1)
+    """How far use must fall below a line before the line counts as left."""
+    long_request_tokens: int = _setting(4096, HOT, "long-request-tokens", minimum=1)
+    """From so many tokens on (prompt and the most it may generate) a request takes the slow lane."""
+    long_request_share: float = _setting(0.5, HOT, "long-request-share", minimum=0, maximum=1)
+    """Share of a step's prompt tokens, and of the pages, that the slow lane is guaranteed; the express lane is
+    guaranteed the rest. What one lane does not use the other may."""
+    aging_seconds: float = _setting(10.0, HOT, "aging-seconds", minimum=0)
+    """Who has waited so long for a first turn is passed by nobody of its lane any more, and by the other lane only
+    until that one has had its share of the turns."""
+    fairness: str = _setting("none", HOT, "fairness", choices=("none", "apiKey"))
+    """none: first come, first served within a lane. apiKey: API keys take turns, by the tokens of their requests."""
+    preemption_mode: str = _setting("auto", HOT, "preemption-mode", choices=("auto", "swap", "recompute"))
+    """How the pages of a preempted sequence come back. swap: copied to the host's memory and back, where swap space is
+    left. recompute: computed again. auto: whichever is predicted to take less time, from measurements."""
     max_preemptions_per_request: int = _setting(3, HOT, "max-preemptions-per-request", minimum=0)
     """After so many a sequence is no longer chosen as a victim."""
+    max_queued_requests: int = _setting(512, HOT, "max-queued-requests", minimum=0)
+    """Requests that may wait; one more is answered 429 with Retry-After."""
+    max_queued_tokens: int | None = _setting(None, HOT, "max-queued-tokens", minimum=1)
+    """Tokens of all waiting requests together, each with the most it may generate; then 429. Default: no limit."""
+    max_queue_seconds: float = _setting(600.0, HOT, "max-queue-seconds", minimum=0.001)
+    """Longest wait for a first turn; then 429. The default is generous: a batch client may well wait."""
+    retry_share: float = _setting(0.1, HOT, "retry-share", minimum=0, maximum=1)
+    """Share of the queue that retries may take; they also start after first tries, and are shed before them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegradeRule:
+    """Whose requests get less, and how much less, while the engine is under some pressure. Needs `keys` or
+    `maxPriority`, of both a request must meet both; and `maxTokens` or `maxRequests`, or both."""
+
+    at: str = _setting("queue", HOT, choices=("queue", "preempt", "backlog"))
+    """The pressure from which on it holds. queue: `scheduler.queueWatermark` is crossed. preempt:
+    `scheduler.preemptWatermark` is crossed. backlog: half of `scheduler.maxQueuedRequests` wait, or one has waited half
+    of `scheduler.maxQueueSeconds`."""
+    keys: tuple[str, ...] = _setting((), HOT)
+    """Names of API keys, as the key file gives them. None: every key's requests."""
+    max_priority: int | None = _setting(None, HOT, minimum=PRIORITY_MIN, maximum=PRIORITY_MAX)
+    """Only requests of this priority or a lower one. Default: of every priority."""
+    max_tokens: int | None = _setting(None, HOT, minimum=1)
+    """Most tokens that such a request may generate; the answer says so in a header."""
+    max_requests: int | None = _setting(None, HOT, minimum=0)
+    """So many such requests may be in the server, running or waiting; one more is answered 429. 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverloadConfig:
+    """Who gets less when there is not enough for all."""
+
+    degrade: tuple[DegradeRule, ...] = _setting((), HOT)
+    """What named keys and low priorities have agreed to get under pressure, so that others go on as usual. Of several
+    rules that hold, the smallest `maxTokens` counts, and each `maxRequests`. What is in flight is not touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +189,11 @@ class ServerConfig:
     port: int = _setting(8000, RESTART, "port", minimum=0, maximum=65_535)
     """Port to listen on; 0 takes a free one and says which."""
     api_keys_file: str | None = _setting(None, RESTART, "api-keys-file")
-    """File with one key a line (`#` begins a comment), read again when it changes. None: no key is asked for."""
+    """File with one key a line, then what it may do, such as `name=batch priority=-1` (`#` begins a comment); read
+    again when it changes. None: no key is asked for."""
     admin_token_file: str | None = _setting(None, RESTART, "admin-token-file")
-    """File with the tokens that open /admin, written like the key file, read again when it changes. None: there is no
-    /admin; an API key never opens it."""
+    """File with the tokens that open /admin, one a line, read again when it changes. None: there is no /admin; an API
+    key never opens it."""
     tls_cert_file: str | None = _setting(None, RESTART, "tls-cert-file")
     """PEM file with the certificate and its chain: the server speaks HTTPS only. Read again when it changes: new
     connections get the new one."""
@@ -156,5 +231,6 @@ class EngineConfig:
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     kv_cache: KVCacheConfig = dataclasses.field(default_factory=KVCacheConfig)
     scheduler: SchedulerConfig = dataclasses.field(default_factory=SchedulerConfig)
+    overload: OverloadConfig = dataclasses.field(default_factory=OverloadConfig)
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     hardware: HardwareConfig = dataclasses.field(default_factory=HardwareConfig)

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidemark_runtime import config, errors
@@ -55,16 +55,28 @@ def _entries() -> tuple[Entry, ...]:
 
 def _make_entries() -> Iterator[Entry]:
     for section, cls in _sections().items():
-        hints = typing.get_type_hints(cls)
-        for item in dataclasses.fields(cls):
-            yield Entry(
-                section,
-                item.name,
-                f"{camel(section)}.{camel(item.name)}",
-                item.metadata["setting"],
-                hints[item.name],
-                item.default,
-            )
+        yield from _entries_of(cls, section, camel(section))
+
+
+def _entries_of(cls: type[Any], section: str, prefix: str) -> Iterator[Entry]:
+    """The settings of one section, or of one item of a list, whose keys begin with `prefix` and a dot."""
+    hints = typing.get_type_hints(cls)
+    for item in dataclasses.fields(cls):
+        setting = item.metadata["setting"]
+        yield Entry(section, item.name, f"{prefix}.{camel(item.name)}", setting, hints[item.name], item.default)
+
+
+def item_class(entry: Entry) -> type[Any] | None:
+    """The dataclass of each item where the setting is a list of small sections, else None."""
+    item = _item_type(entry.type)
+    return item if dataclasses.is_dataclass(item) and isinstance(item, type) else None
+
+
+def item_entries(entry: Entry, position: int | None = None) -> tuple[Entry, ...]:
+    """What an item of such a list may hold: `overload.degrade[1].maxTokens`; without a position `...degrade[].`."""
+    cls = item_class(entry)
+    at = "" if position is None else position
+    return () if cls is None else tuple(_entries_of(cls, entry.section, f"{entry.key}[{at}]"))
 
 
 def parse(values: Mapping[str, Any]) -> config.EngineConfig:
@@ -73,24 +85,13 @@ def parse(values: Mapping[str, Any]) -> config.EngineConfig:
     Raises `ConfigError` with every unknown key and wrong value. A null value means the default.
     """
     problems: list[errors.Problem] = []
-    known = {entry.key: entry for entry in entries()}
     sections = {camel(name): name for name in _sections()}
     parsed: dict[str, dict[str, Any]] = {name: {} for name in sections.values()}
     for section, settings in values.items():
         if section not in sections:
             problems.append(_unknown(str(section), sections))
-        elif settings is not None and not isinstance(settings, Mapping):
-            problems.append(errors.Problem(section, settings, "a mapping of settings"))
-        else:
-            for key, value in (settings or {}).items():
-                full = f"{section}.{key}"
-                if full not in known:
-                    problems.append(_unknown(full, known))
-                elif value is not None:
-                    try:
-                        parsed[sections[section]][known[full].name] = convert(known[full], value)
-                    except errors.ConfigError as error:
-                        problems.extend(error.problems)
+        elif settings is not None:
+            parsed[sections[section]] = _parse_section(section, settings, entries(), problems)
     if problems:
         raise errors.ConfigError(problems)
     made = config.EngineConfig(**{name: cls(**parsed[name]) for name, cls in _sections().items()})
@@ -98,6 +99,25 @@ def parse(values: Mapping[str, Any]) -> config.EngineConfig:
     if contradictions:
         raise errors.ConfigError(contradictions)
     return made
+
+
+def _parse_section(name: str, settings: Any, known: Iterable[Entry], problems: list[errors.Problem]) -> dict[str, Any]:
+    """Field names and values of the section that is called `name`; what is wrong goes to `problems`."""
+    if not isinstance(settings, Mapping):
+        problems.append(errors.Problem(name, settings, "a mapping of settings"))
+        return {}
+    by_key = {entry.key: entry for entry in known}
+    parsed = {}
+    for key, value in settings.items():
+        full = f"{name}.{key}"
+        if full not in by_key:
+            problems.append(_unknown(full, by_key))
+        elif value is not None:
+            try:
+                parsed[by_key[full].name] = convert(by_key[full], value)
+            except errors.ConfigError as error:
+                problems.extend(error.problems)
+    return parsed
 
 
 def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
@@ -110,6 +130,9 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             f"at least scheduler.maxNumSeqs, {scheduler.max_num_seqs}",
             "Otherwise running sequences would not all get a token in a step. Raise it, or lower maxNumSeqs.",
         )
+    yield from _line_contradictions(scheduler)
+    for position, rule in enumerate(made.overload.degrade):
+        yield from _rule_contradictions(rule, f"overload.degrade[{position}]", made.server)
     yield from _server_contradictions(made.server)
     if kv_cache.memory is not None and kv_cache.num_pages is not None:
         yield errors.Problem(
@@ -118,6 +141,48 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             "either kvCache.memory or kvCache.numPages",
             "Both say how large the slab is. Remove one.",
         )
+
+
+def _line_contradictions(scheduler: config.SchedulerConfig) -> Iterator[errors.Problem]:
+    queue, preempt, hysteresis = (
+        scheduler.queue_watermark,
+        scheduler.preempt_watermark,
+        scheduler.watermark_hysteresis,
+    )
+    if queue > preempt:
+        yield errors.Problem(
+            "scheduler.queueWatermark",
+            queue,
+            f"at most scheduler.preemptWatermark, {_plain(preempt)}",
+            "New requests wait before running ones are preempted. Lower it, or raise preemptWatermark.",
+        )
+    if hysteresis > queue:
+        yield errors.Problem(
+            "scheduler.watermarkHysteresis",
+            hysteresis,
+            f"at most scheduler.queueWatermark, {_plain(queue)}",
+            "Below an empty slab use cannot fall, and the line would never be left. Lower it.",
+        )
+    soft = scheduler.max_concurrency_soft
+    if soft is not None and soft > scheduler.max_num_seqs:
+        yield errors.Problem(
+            "scheduler.maxConcurrencySoft",
+            soft,
+            f"at most scheduler.maxNumSeqs, {scheduler.max_num_seqs}",
+            "More can never run. Lower it, or raise maxNumSeqs, which needs a restart.",
+        )
+
+
+def _rule_contradictions(rule: config.DegradeRule, key: str, server: config.ServerConfig) -> Iterator[errors.Problem]:
+    if not rule.keys and rule.max_priority is None:
+        expected = "keys or maxPriority, so that it says whose requests it is about"
+        yield errors.Problem(key, "neither", expected, f"maxPriority: {config.PRIORITY_MAX} means everybody's.")
+    if rule.max_tokens is None and rule.max_requests is None:
+        yield errors.Problem(key, "neither", "maxTokens or maxRequests, so that it has an effect", "Set one, or both.")
+    if rule.keys and server.api_keys_file is None:
+        expected = "no names, because server.apiKeysFile is not set"
+        remedy = "Only a key file gives names. Set it, or select by maxPriority."
+        yield errors.Problem(f"{key}.keys", list(rule.keys), expected, remedy)
 
 
 def _server_contradictions(server: config.ServerConfig) -> Iterator[errors.Problem]:
@@ -139,14 +204,21 @@ def convert(entry: Entry, value: Any) -> Any:
     """`value` as the setting's type. Strings are read as on a command line. Raises `ConfigError`."""
     setting = entry.setting
     wanted = _without_none(entry.type)
+    if _item_type(wanted) is not None:
+        return _convert_list(entry, value)
     expected = describe(entry)
     wrong = errors.ConfigError([errors.Problem(entry.key, value, expected)])
     if setting.choices or wanted is str:
         if not isinstance(value, str) or (setting.choices and value not in setting.choices):
             raise wrong
         return value
+    if wanted is bool:
+        truth = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        if not isinstance(truth, bool):
+            raise wrong
+        return truth
     number = _number(value, size=setting.size)
-    if number is None or not math.isfinite(number) or (wanted is int and number != int(number)):
+    if number is None or not _is_usable(number) or (wanted is int and number != int(number)):
         raise wrong
     if (setting.minimum is not None and number < setting.minimum) or (
         setting.maximum is not None and number > setting.maximum
@@ -155,13 +227,44 @@ def convert(entry: Entry, value: Any) -> Any:
     return int(number) if wanted is int else float(number)
 
 
+def _is_usable(number: int | float) -> bool:
+    """Finite, and a whole number in 64 bits: one of 400 digits would not even become a float."""
+    return abs(number) < 1 << 63 if isinstance(number, int) else math.isfinite(number)
+
+
+def _convert_list(entry: Entry, value: Any) -> tuple[Any, ...]:
+    """A list of texts, or of small sections; every problem of every item, each named by its position."""
+    if not isinstance(value, list | tuple):
+        raise errors.ConfigError([errors.Problem(entry.key, value, describe(entry))])
+    problems: list[errors.Problem] = []
+    cls = item_class(entry)
+    items: list[Any] = []
+    for position, item in enumerate(value):
+        at = f"{entry.key}[{position}]"
+        if cls is not None:
+            items.append(_parse_section(at, item, item_entries(entry, position), problems))
+        elif isinstance(item, str) and item:
+            items.append(item)
+        else:
+            problems.append(errors.Problem(at, item, "a text that is not empty"))
+    if problems:
+        raise errors.ConfigError(problems)
+    return tuple(items) if cls is None else tuple(cls(**settings) for settings in items)
+
+
 def describe(entry: Entry) -> str:
     """What the setting accepts, as a phrase for messages, `--help` and the docs table."""
     setting = entry.setting
+    if _item_type(entry.type) is not None:
+        if item_class(entry) is None:
+            return "a list of texts"
+        return f"a list of mappings with {', '.join(camel(item.name) for item in item_entries(entry))}"
     if setting.choices:
         return f"one of {', '.join(setting.choices)}"
     if _without_none(entry.type) is str:
         return "text"
+    if _without_none(entry.type) is bool:
+        return "true or false"
     noun = (
         "a size in bytes such as 8Gi"
         if setting.size
@@ -173,13 +276,18 @@ def describe(entry: Entry) -> str:
 
 
 def to_mapping(parsed: config.EngineConfig) -> dict[str, dict[str, Any]]:
-    """The inverse of `parse`: camelCase sections and keys, every setting present."""
-    return {
-        camel(section): {
-            camel(item.name): getattr(getattr(parsed, section), item.name) for item in dataclasses.fields(cls)
-        }
-        for section, cls in _sections().items()
-    }
+    """The inverse of `parse`: camelCase sections and keys, every setting present, plain values only."""
+    return {camel(section): _plain_section(getattr(parsed, section)) for section in _sections()}
+
+
+def _plain_section(section: Any) -> dict[str, Any]:
+    return {camel(item.name): _plain_value(getattr(section, item.name)) for item in dataclasses.fields(section)}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain_value(item) for item in value]
+    return _plain_section(value) if dataclasses.is_dataclass(value) else value
 
 
 _PLACES: Mapping[str, tuple[str, ...]] = {
@@ -243,6 +351,11 @@ def _without_none(hint: Any) -> Any:
     if isinstance(hint, types.UnionType):
         return next(arg for arg in typing.get_args(hint) if arg is not type(None))
     return hint
+
+
+def _item_type(hint: Any) -> Any:
+    """`T` of `tuple[T, ...]`; None for what is no list."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
 
 
 def _number(value: Any, *, size: bool) -> float | None:

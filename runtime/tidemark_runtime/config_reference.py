@@ -19,7 +19,7 @@ _HEADER = """\
 
 Every setting of one engine. In the file given to `tidemark serve --config FILE` a setting stands under its section,
 in camelCase; on the command line it is the flag. A flag wins over the file. An unknown key or a wrong value stops the
-start, and all wrong values are named at once.
+start, and all wrong values are named at once. A list of mappings stands in the file only.
 
 *Takes effect*: **restart** settings need a new engine process. **hot** settings change between two steps, all or
 nothing and without touching requests in flight, by `PUT /admin/config` (see [the HTTP API](http-api.md)); the file is
@@ -37,6 +37,7 @@ def render() -> str:
         parts.append("| setting | flag | accepts | default | takes effect | meaning |\n|---|---|---|---|---|---|")
         parts.extend(_row(entry, words[cls.__name__, entry.name]) for entry in entries)
         parts.append("")
+        parts.extend(_items(entry, words) for entry in entries if config_parsing.item_class(entry) is not None)
     return "\n".join(parts)
 
 
@@ -48,8 +49,13 @@ def field_docstrings() -> Mapping[tuple[str, str], str]:
             found.update({(node.name, name): text for name, text in _documented_fields(node)})
     for entry in config_parsing.entries():
         cls = type(getattr(config.EngineConfig(), entry.section))
-        if (cls.__name__, entry.name) not in found:
-            raise LookupError(f"{cls.__name__}.{entry.name} in config.py has no docstring after it; write one")
+        fields = [(cls, entry.name)]
+        item = config_parsing.item_class(entry)
+        if item is not None:
+            fields += [(item, each.name) for each in config_parsing.item_entries(entry)]
+        for owner, name in fields:
+            if (owner.__name__, name) not in found:
+                raise LookupError(f"{owner.__name__}.{name} in config.py has no docstring after it; write one")
     return found
 
 
@@ -73,13 +79,41 @@ def _by_section() -> dict[str, list[config_parsing.Entry]]:
 
 
 def _row(entry: config_parsing.Entry, words: str) -> str:
-    flag = f"`--{entry.setting.flag}`" if entry.setting.flag else "(the argument MODEL)"
-    cells = (f"`{entry.key}`", flag, config_parsing.describe(entry), _default(entry), str(entry.setting.effect), words)
+    return _cells(
+        f"`{entry.key}`",
+        _flag(entry),
+        config_parsing.describe(entry),
+        _default(entry),
+        str(entry.setting.effect),
+        words,
+    )
+
+
+def _items(entry: config_parsing.Entry, words: Mapping[tuple[str, str], str]) -> str:
+    """The table of what one item of the list `entry` holds."""
+    cls = config_parsing.item_class(entry)
+    if cls is None:
+        raise LookupError(f"{entry.key} is no list of mappings")
+    rows = [
+        _cells(f"`{each.key}`", config_parsing.describe(each), _default(each), words[cls.__name__, each.name])
+        for each in config_parsing.item_entries(entry)
+    ]
+    head = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n| in each of `{entry.key}` | accepts | default | meaning |"
+    return "\n".join([head, "|---|---|---|---|", *rows, ""])
+
+
+def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _flag(entry: config_parsing.Entry) -> str:
+    if entry.setting.flag:
+        return f"`--{entry.setting.flag}`"
+    return "–" if config_parsing.item_class(entry) is not None else "(the argument MODEL)"
+
+
 def _default(entry: config_parsing.Entry) -> str:
-    if entry.default is None or entry.default == "":
+    if entry.default is None or entry.default in ("", ()):
         return "–"
     if entry.setting.size and entry.default % 2**20 == 0:
         return f"{entry.default // 2**20}Mi"

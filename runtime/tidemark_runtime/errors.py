@@ -12,6 +12,7 @@
     │   ├── ContextTooLong     400, code context_length_exceeded
     │   ├── NeverFits          400, code exceeds_kv_capacity
     │   ├── Unauthorized       401
+    │   ├── NotAllowed         403, code priority_not_allowed
     │   ├── UnknownModel       404
     │   ├── RestartRequired    409, carries the settings that differ
     │   ├── BodyTooLarge       413
@@ -114,6 +115,14 @@ class Unauthorized(RequestError):
     code = "invalid_api_key"
 
 
+class NotAllowed(RequestError):
+    """The request asks for more priority than its API key may have; the message has both numbers."""
+
+    status = 403
+    kind = "permission_error"
+    code = "priority_not_allowed"
+
+
 class UnknownModel(RequestError):
     """The request names a model this server does not serve."""
 
@@ -148,13 +157,13 @@ class BodyTooLarge(RequestError):
 
 
 class Overloaded(RequestError):
-    """The queue is full, or the request waited longer than allowed; try again in `retry_after_seconds`."""
+    """Too much is asked for at once, by all or by this client; try again in `retry_after_seconds`."""
 
     status = 429
     kind = "rate_limit_error"
     code = "overloaded"
 
-    def __init__(self, message: str, *, retry_after_seconds: int = 1, code: str | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0, code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.retry_after_seconds = retry_after_seconds
 

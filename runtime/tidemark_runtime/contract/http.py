@@ -22,3 +22,12 @@ ADMIN_PREFIX = "/admin/"
 """Below it an admin token is needed and an API key is worth nothing; without a token file nothing is there."""
 
 REQUEST_ID_HEADER = "x-request-id"
+
+PRIORITY_HEADER = "x-tidemark-priority"
+"""Of a request: what it asks for, -100 to 100, larger goes first. Of an answer: what it had."""
+RETRY_COUNT_HEADER = "x-tidemark-retry-count"
+"""How often a client has sent this request before."""
+OPENAI_RETRY_COUNT_HEADER = "x-stainless-retry-count"
+"""The same, as OpenAI's clients say it by themselves."""
+DEGRADED_HEADER = "x-tidemark-degraded"
+"""Of an answer: what a degrade rule has taken from it, and which one."""

@@ -66,6 +66,26 @@ INTER_TOKEN = _metric(
     "inter_token_seconds", _HISTOGRAM, "Time between tokens of one choice.", "seconds", (), INTER_TOKEN_BUCKETS
 )
 REJECTED = _metric("requests_rejected_total", _COUNTER, "Requests refused, by reason.", "requests", ("reason",))
+REJECT_REASONS = (
+    *("queue_full", "queue_tokens", "queue_time", "queue_timeout", "retry_budget", "deadline", "shed", "degraded"),
+    *("exceeds_kv_capacity", "context_length_exceeded", "body_too_large", "invalid", "model_not_found"),
+    *("unauthorized", "priority_not_allowed", "draining", "loading"),
+)
+"""Values of its label, each what the answer has as `code` (invalid: no code; unauthorized: invalid_api_key). The first
+line is load, the second the request, the third the rest. All are there from the start."""
+RETRIES = _metric(
+    "request_retries_total", _COUNTER, "Generation requests of which the client said that it tried before.", "requests"
+)
+DEGRADED = _metric(
+    "requests_degraded_total", _COUNTER, "Requests whose max_tokens a degrade rule made smaller.", "requests"
+)
+KEY_REQUESTS = _metric(
+    "key_requests_total",
+    _COUNTER,
+    "Generation requests ended, by the name of the API key (empty: none) and by how.",
+    "requests",
+    ("key", "outcome"),
+)
 PROMPT_TOKENS = _metric("prompt_tokens_total", _COUNTER, "Prompt tokens of accepted requests.", "tokens")
 GENERATED_TOKENS = _metric("generated_tokens_total", _COUNTER, "Tokens generated for clients.", "tokens")
 
@@ -75,19 +95,59 @@ STEP_TOKENS = _metric(
     "step_tokens", _HISTOGRAM, "Tokens computed in a step, prompt or generated.", "tokens", ("phase",), TOKEN_BUCKETS
 )
 RUNNING = _metric("requests_running", _GAUGE, "Sequences in the running batch.", "requests")
-WAITING = _metric("requests_waiting", _GAUGE, "Sequences that wait for a turn.", "requests", ("lane",))
+WAITING = _metric(
+    "requests_waiting", _GAUGE, "Sequences that wait for a turn, by lane: express or slow.", "requests", ("lane",)
+)
 QUEUE_WAIT = _metric(
     "queue_wait_seconds", _HISTOGRAM, "Waits until the first turn.", "seconds", (), FIRST_TOKEN_BUCKETS
 )
 OLDEST_WAIT = _metric("oldest_wait_seconds", _GAUGE, "Wait of the one that waits longest.", "seconds")
-PREEMPTIONS = _metric("preemptions_total", _COUNTER, "Sequences that lost their pages.", "preemptions", ("mode",))
-RESUMES = _metric("resumes_total", _COUNTER, "Preempted sequences that run again.", "resumes", ("mode",))
+PREEMPTIONS = _metric(
+    "preemptions_total",
+    _COUNTER,
+    "Sequences that lost their pages, by how they come back: swap or recompute.",
+    "preemptions",
+    ("mode",),
+)
+RESUMES = _metric(
+    "resumes_total",
+    _COUNTER,
+    "Preempted sequences that run again, by how they came back: swap or recompute.",
+    "resumes",
+    ("mode",),
+)
 
-KV_PAGES = _metric("kv_pages", _GAUGE, "Pages of the slab by state.", "pages", ("state",))
-KV_USAGE = _metric("kv_usage_ratio", _GAUGE, "Used pages over all pages.", "ratio")
+KV_PAGES = _metric(
+    "kv_pages",
+    _GAUGE,
+    "Pages by state. used, cached (held by nobody, kept for who begins with the same tokens) and free are the slab; "
+    "swapped are in the host's memory.",
+    "pages",
+    ("state",),
+)
+KV_USAGE = _metric("kv_usage_ratio", _GAUGE, "Used pages over all pages of the slab.", "ratio")
 KV_FRAGMENTATION = _metric("kv_fragmentation_ratio", _GAUGE, "Share of used pages that holds no token.", "ratio")
 KV_BYTES = _metric("kv_bytes", _GAUGE, "Size of the slab.", "bytes", ("dtype",))
 MEMORY_BYTES = _metric("memory_bytes", _GAUGE, "Measured memory by part.", "bytes", ("part",))
+WATERMARK_STATE = _metric(
+    "watermark_state", _GAUGE, "1 while the line is crossed: queue or preempt.", "state", ("level",)
+)
+WATERMARK_SECONDS = _metric(
+    "watermark_seconds_total", _COUNTER, "Time for which the line was crossed.", "seconds", ("level",)
+)
+SWAP_BYTES = _metric(
+    "swap_bytes_total", _COUNTER, "Copied to the swap space (out) and back (in).", "bytes", ("direction",)
+)
+PREFIX_TOKENS = _metric(
+    "prefix_tokens_total",
+    _COUNTER,
+    "Known tokens of sequences that got a turn: found in the prefix cache (hit), or computed (miss).",
+    "tokens",
+    ("result",),
+)
+PAGE_EVICTIONS = _metric(
+    "page_evictions_total", _COUNTER, "Cached pages given to others because no free ones were left.", "pages"
+)
 
 STEP_DURATION = _metric(
     "step_duration_seconds", _HISTOGRAM, "Time of a step by phase.", "seconds", ("phase",), STEP_BUCKETS
@@ -108,6 +168,9 @@ REQUEST_LAYER = (
     FIRST_TOKEN,
     INTER_TOKEN,
     REJECTED,
+    RETRIES,
+    DEGRADED,
+    KEY_REQUESTS,
     PROMPT_TOKENS,
     GENERATED_TOKENS,
 )
@@ -122,7 +185,18 @@ BATCH_LAYER = (
     PREEMPTIONS,
     RESUMES,
 )
-MEMORY_LAYER = (KV_PAGES, KV_USAGE, KV_FRAGMENTATION, KV_BYTES, MEMORY_BYTES)
+MEMORY_LAYER = (
+    KV_PAGES,
+    KV_USAGE,
+    KV_FRAGMENTATION,
+    KV_BYTES,
+    MEMORY_BYTES,
+    WATERMARK_STATE,
+    WATERMARK_SECONDS,
+    SWAP_BYTES,
+    PREFIX_TOKENS,
+    PAGE_EVICTIONS,
+)
 COMPUTE_LAYER = (STEP_DURATION, KERNEL_PATH)
 CONFIG_LAYER = (CONFIG_RELOADS, CONFIG_INFO)
 

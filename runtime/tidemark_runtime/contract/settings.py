@@ -12,6 +12,7 @@ from tidemark_runtime.errors import ConfigError
 
 __all__ = [
     "HOT_KEYS",
+    "START_KEYS",
     "ConfigError",
     "EngineConfig",
     "changes",
@@ -28,14 +29,19 @@ __all__ = [
 HOT_KEYS: frozenset[str] = frozenset(entry.key for entry in entries() if entry.setting.effect is Effect.HOT)
 """`scheduler.maxNumBatchedTokens`, ...: what a running engine takes over between two steps."""
 
+START_KEYS: frozenset[str] = frozenset({"model.maxContextTokens"})
+"""Of these, what also sizes a new process: its value at the start is the most that the process can take over later. Who
+manages processes starts new ones with it, so that it always can be raised."""
+
 
 def restart_hash(parsed: EngineConfig) -> str:
-    """Twelve hex digits that name the settings which need a new process; a hot change leaves them as they are."""
+    """Twelve hex digits that name the settings which need a new process, and `START_KEYS`; another hot change leaves
+    them as they are."""
     kept: dict[str, Any] = {
         f"{section}.{key}": value
         for section, settings in to_mapping(parsed).items()
         for key, value in settings.items()
-        if f"{section}.{key}" not in HOT_KEYS
+        if f"{section}.{key}" not in HOT_KEYS - START_KEYS
     }
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]

@@ -39,6 +39,7 @@ class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     source: str
     max_context_tokens: int = 0
+    """The limit in force; `model.maxContextTokens` is hot."""
     max_request_tokens: int = 0
     """min(context, slab): the longest request this engine can take."""
     shape: ModelShape | None = None
@@ -68,13 +69,31 @@ class MemoryStatus(msgspec.Struct, frozen=True, rename="camel"):
     pages_total: int = 0
     pages_used: int = 0
     usage_ratio: float = 0.0
+    pages_cached: int = 0
+    """Of the slab, held by nobody and kept for who begins with the same tokens; not part of `pages_used`."""
+    pages_swapped: int = 0
+    """Of the swap space, in use."""
+    swap_pages_total: int = 0
+    """Pages there are in the swap space."""
+
+
+class LineStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A level of memory use at which behaviour changes."""
+
+    level: float
+    """Share of the pages in use from which on it counts as crossed."""
+    above: bool = False
+    seconds_above_total: float = 0.0
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     running: int = 0
     waiting: int = 0
+    """In both lanes."""
     oldest_wait_seconds: float = 0.0
     preemptions_total: int = 0
+    waiting_by_lane: dict[str, int] = {}
+    """express, slow."""
 
 
 class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,6 +110,8 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     kernel_paths: dict[str, str] = {}
     load: LoadStatus | None = None
     memory: MemoryStatus = MemoryStatus()
+    lines: dict[str, LineStatus] = {}
+    """queue, preempt."""
     queue: QueueStatus = QueueStatus()
     uptime_seconds: float = 0.0
     last_progress_age_seconds: float = 0.0

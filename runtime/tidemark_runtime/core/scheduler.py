@@ -1,69 +1,109 @@
 """Decides what each step computes: running sequences first, then chunks of prompts, within a budget of tokens.
 
-Rules, in the order in which they are asked:
+Rules, in the order in which they are asked (`admission` has those about who may start):
 
-1. Sequences that need one token go first, so that a long prompt never delays a running answer; then running ones
-   that need more (a prompt in progress), then waiting ones in turn.
-2. A waiting sequence starts when *all* its known tokens fit in free pages, with `_RESERVE_RATIO` of the pages left
-   over unless nothing runs. It gets those pages at once, so that prompts in progress cannot lock each other out.
-3. When a running sequence needs a page and none is free, a victim loses its pages and is computed again later, in
-   its old turn. Nothing that was generated is lost. In a step with a victim nobody starts.
+1. Who decodes gets its token in every step, so that a long prompt never delays a running answer.
+2. A sequence gets pages for *all* its known tokens when it starts, so that prompts in progress cannot lock each other
+   out. Only who decodes asks for more, a page at a time.
+3. When a running sequence needs a page and none is free, a victim loses its pages (`victims`); they are copied to the
+   swap space, or computed again, whichever is predicted to be cheaper. It comes back in its old turn, before any of
+   its priority that never ran. Nothing that was generated is lost. In a step with such a victim nobody starts.
 4. A sequence that was a victim `max_preemptions_per_request` times starts again only when pages for all it may ever
    need are free, and gets them. So it is never a victim again, never waits for a page, and always ends: with at
    least one such sequence the engine makes progress, and without one the oldest can take pages from all others.
 5. Who could never have enough pages is refused at arrival (`refusal`).
+6. What the budget leaves after the decodes goes to prompts: higher priorities first, and within one the slow lane gets
+   the share it is guaranteed. With `target_step_seconds` the budget is what is predicted to fit into that time.
 """
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemark_runtime import config
-from tidemark_runtime.core import block_pool, sequence, step_plan, waiting_queue
+from tidemark_runtime.core import (
+    admission,
+    block_pool,
+    decoding,
+    lines,
+    memory,
+    overload,
+    sequence,
+    step_plan,
+    step_time,
+    waiting_queue,
+)
+from tidemark_runtime.core import draft as draft_
+from tidemark_runtime.core import victims as victims_
 
-_RESERVE_RATIO = 0.05
-"""Pages kept free when a sequence starts beside running ones, so that these can grow. With 5 % vLLM's preemptions
-fell from 1,065 to 187 under pressure, at 5 % more throughput (vllm-project/vllm#44594)."""
+_LEAST_TURNS = 0.01
 
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A token that came back for a sequence that still wanted it."""
-
-    sequence: sequence.Sequence
-    token_id: int
-    logprobs: step_plan.TokenLogprobs | None
+Sampled = tuple[sequence.Sequence, int, "step_plan.TokenLogprobs | None"]
+"""A token that came back for a sequence that still wanted it."""
 
 
 @dataclass(slots=True)
 class Counters:
     """Totals since the start."""
 
-    preemptions: int = 0
-    resumes: int = 0
+    preemptions: dict[str, int] = field(default_factory=lambda: {"recompute": 0, "swap": 0})
+    resumes: dict[str, int] = field(default_factory=lambda: {"recompute": 0, "swap": 0})
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    swapped_out_pages: int = 0
+    swapped_in_pages: int = 0
 
 
 class Scheduler:
-    """Owns all sequences and the block pool. Pure: no clock, no I/O, no tensors."""
+    """Owns all sequences and their memory. Pure: time is an argument, no I/O, no tensors."""
 
     def __init__(
-        self, settings: config.SchedulerConfig, *, num_pages: int, block_size: int, max_context_tokens: int
+        self,
+        settings: config.SchedulerConfig,
+        *,
+        num_pages: int,
+        block_size: int,
+        max_context_tokens: int,
+        num_host_pages: int = 0,
+        page_copy_seconds: float = 0.0,
+        prefix_caching: bool = True,
     ) -> None:
         self._settings = settings
-        self._block_size = block_size
         self._max_context_tokens = max_context_tokens
-        self._pool = block_pool.BlockPool(num_pages)
+        self._memory = memory.Memory(
+            num_slots=settings.max_num_seqs,
+            num_pages=num_pages,
+            block_size=block_size,
+            num_host_pages=num_host_pages,
+            prefix_caching=prefix_caching,
+        )
+        self.times = step_time.StepTime()
+        self._costs = victims_.Costs(self.times, page_copy_seconds)
         self._waiting = waiting_queue.WaitingQueue()
-        self._running: list[sequence.Sequence] = []
-        self._free_slots = list(range(settings.max_num_seqs - 1, -1, -1))
+        self._running: dict[int, sequence.Sequence] = {}
+        """By slot: all that hold one."""
+        self._num_running_of: dict[int, int] = {}
+        """By priority."""
+        self._decoding = decoding.DecodeSet(block_size)
+        self._prompting: list[sequence.Sequence] = []
+        """Running ones with more than one token to compute, in the order of their turns."""
+        self._restoring: list[sequence.Sequence] = []
+        self._parked: dict[str, sequence.Sequence] = {}
+        """Waiting ones with pages in the swap space."""
+        self._lines = {
+            lines.Level.QUEUE: lines.Line(lines.Level.QUEUE, settings.queue_watermark, settings.watermark_hysteresis),
+            lines.Level.PREEMPT: lines.Line(
+                lines.Level.PREEMPT, settings.preempt_watermark, settings.watermark_hysteresis
+            ),
+        }
+        self._crossings: list[lines.Crossing] = []
+        self._admission = admission.Admission(self._memory, self._waiting)
         self._step = 0
-        self._planned: dict[int, tuple[sequence.Sequence, ...]] = {}
-        """Steps in flight -> whose tokens they sample, in the plan's order."""
-        self._first_turns: list[float] = []
+        self._planned: dict[int, draft_.InFlight] = {}
+        self._first_turns: list[sequence.Sequence] = []
         self.counters = Counters()
 
     def configure(self, settings: config.SchedulerConfig) -> None:
@@ -74,6 +114,13 @@ class Scheduler:
         if settings.max_num_seqs != self._settings.max_num_seqs:
             raise ValueError(f"max_num_seqs is {self._settings.max_num_seqs} for good, got {settings.max_num_seqs}")
         self._settings = settings
+        self._lines[lines.Level.QUEUE].move(settings.queue_watermark, settings.watermark_hysteresis)
+        self._lines[lines.Level.PREEMPT].move(settings.preempt_watermark, settings.watermark_hysteresis)
+
+    def limit_context(self, max_context_tokens: int) -> None:
+        """Refuse what could become longer, from now on; who is here keeps what it was admitted with. The caller knows
+        that the worker's tables are wide enough."""
+        self._max_context_tokens = max_context_tokens
 
     # ---- what callers may know -------------------------------------------------------------------------------
 
@@ -85,213 +132,467 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    def num_waiting_in(self, lane: sequence.Lane) -> int:
+        return self._waiting.num_in(lane)
+
     @property
     def num_pages(self) -> int:
-        return self._pool.num_pages
+        return self._memory.pool.num_pages
 
     @property
     def num_pages_used(self) -> int:
-        return self._pool.num_used
+        return self._memory.pool.num_used
+
+    @property
+    def num_pages_cached(self) -> int:
+        return self._memory.pool.num_cached
+
+    @property
+    def num_pages_swapped(self) -> int:
+        """In the swap space."""
+        return self._memory.num_host_used
+
+    @property
+    def num_page_evictions(self) -> int:
+        return self._memory.pool.num_evictions
+
+    @property
+    def prefix_tokens(self) -> tuple[int, int]:
+        """Tokens found in the prefix cache, and tokens that were not, of all that had a turn."""
+        cache = self._memory.cache
+        return (cache.num_hit_tokens, cache.num_missed_tokens) if cache is not None else (0, 0)
 
     @property
     def num_tokens_in_pages(self) -> int:
-        """Tokens whose KV is in used pages; what is missing to `num_pages_used * block_size` is fragmentation."""
-        return sum(entry.num_computed for entry in self._running)
+        """Tokens whose KV is in used pages; what is missing to `num_pages_used * block_size` is fragmentation.
+
+        With shared pages it is counted as what is missing from the pages of each sequence.
+        """
+        num_computed = self._decoding.num_tokens_read(self._step)
+        if len(self._decoding) != len(self._running):  # the others are few
+            num_computed += sum(entry.num_computed for entry in self._running.values() if not entry.decoding_since)
+        unfilled = self._memory.num_pages_held * self._memory.block_size - num_computed
+        return max(0, self.num_pages_used * self._memory.block_size - unfilled)
 
     @property
     def max_request_tokens(self) -> int:
         """Prompt and output together of the longest request that can be served."""
-        return min(self._max_context_tokens, self._pool.num_pages * self._block_size)
+        return min(self._max_context_tokens, self.num_pages * self._memory.block_size)
 
     @property
     def has_work(self) -> bool:
         return bool(self._running or len(self._waiting))
 
+    def is_above(self, level: lines.Level) -> bool:
+        """Whether a line is crossed."""
+        return self._lines[level].above
+
+    def take_crossings(self) -> list[lines.Crossing]:
+        """Lines that were crossed or left since the last call."""
+        taken, self._crossings = self._crossings, []
+        return taken
+
     def oldest_fresh(self) -> sequence.Sequence | None:
         """Of those that have not had a first turn, the one that waits longest."""
         return self._waiting.oldest_fresh()
 
-    def refusal(self, num_tokens: int) -> str | None:
+    def refusal(self, num_tokens: int) -> overload.Refusal | None:
         """Why a request of so many tokens (prompt and output) can never be served, with the sum; None if it can."""
-        capacity = self._pool.num_pages * self._block_size
+        block_size = self._memory.block_size
+        capacity = self.num_pages * block_size
         if num_tokens <= self.max_request_tokens:
             return None
-        if num_tokens <= capacity:
-            return (
+        if num_tokens > self._max_context_tokens:
+            message = (
                 f"the request may become {num_tokens} tokens long, but the context is limited to "
                 f"{self._max_context_tokens} tokens. Shorten the prompt or lower max_tokens."
             )
-        return (
-            f"the request may need {num_tokens} tokens of KV memory ({self._pages_for(num_tokens)} pages of "
-            f"{self._block_size}), but the whole slab has {self._pool.num_pages} pages ({capacity} tokens): it can "
+            return overload.Refusal(overload.Reason.CONTEXT_LENGTH, message, 0.0)
+        message = (
+            f"the request may need {num_tokens} tokens of KV memory ({self._memory.pages_for(num_tokens)} pages of "
+            f"{block_size}), but the whole slab has {self.num_pages} pages ({capacity} tokens): it can "
             "never fit. Shorten the prompt, lower max_tokens, or give the service more KV memory."
         )
+        return overload.Refusal(overload.Reason.NEVER_FITS, message, 0.0)
 
-    def room(self) -> int:
-        """How many more requests may arrive: free places in the batch plus free places in the queue."""
-        free = self._settings.max_num_seqs - len(self._running)
-        return self._settings.max_queued_requests + free - len(self._waiting)
+    def situation(self, pace: overload.Pace) -> overload.Situation:
+        """What somebody who arrives now finds."""
+        places = self._settings.max_num_seqs - len(self._running)
+        soft = self._settings.max_concurrency_soft
+        if soft is not None:
+            places = min(places, soft - len(self._running))
+        return overload.Situation(max(0, places), len(self._running), self._waiting, pace)
 
-    def take_first_turns(self) -> list[float]:
-        """Times of arrival of those that had their first turn since the last call."""
+    def next_to_shed(self, priority: int, *, is_retry: bool) -> sequence.Sequence | None:
+        """Of those that wait, who goes first for a newcomer of this kind."""
+        return self._waiting.next_to_shed(priority, is_retry=is_retry)
+
+    def tokens_ahead(self, priority: int) -> int:
+        """Of those whose first turn comes before that of a newcomer."""
+        return self._waiting.ahead_of(priority).num_tokens
+
+    def take_first_turns(self) -> list[sequence.Sequence]:
+        """Those that had their first turn since the last call."""
         taken, self._first_turns = self._first_turns, []
         return taken
 
     # ---- the three things that happen ------------------------------------------------------------------------
 
     def add(self, entry: sequence.Sequence) -> None:
-        """Accept a sequence; the caller has asked `refusal` and `room`."""
-        self._waiting.add(entry)
+        """Accept a sequence; the caller has asked `refusal` and `overload.decide`."""
+        is_long = entry.num_max_tokens >= self._settings.long_request_tokens
+        entry.lane = sequence.Lane.SLOW if is_long else sequence.Lane.EXPRESS
+        self._waiting.add(entry, by_tenant=self._settings.fairness == "apiKey")
 
     def finish(self, entry: sequence.Sequence) -> None:
-        """Take everything from a sequence, wherever it is. Idempotent.
-
-        Pages may be reused at once, although a step in flight may still write to them: steps execute in order, so
-        that write comes before any of the next holder's.
-        """
-        if entry.state is sequence.State.RUNNING:
-            self._running.remove(entry)
-            self._release(entry)
-        elif entry.state is sequence.State.WAITING:
-            self._waiting.left()
+        """Take everything from a sequence, wherever it is. Idempotent."""
+        if entry.state is sequence.State.WAITING:
+            self._waiting.left(entry)
+            self._parked.pop(entry.id, None)
+        elif entry.state is not sequence.State.FINISHED:
+            self._leave_batch(entry, self._step)
+            self._memory.release(entry)
+        self._memory.forget_host(entry)
         entry.state = sequence.State.FINISHED
+        self._look_at_lines()  # no step may follow
 
-    def schedule(self) -> step_plan.StepPlan | None:
-        """The next step, or None when there is nothing to compute. May be called with a step in flight."""
-        budget = self._settings.max_num_batched_tokens
-        chunks: list[tuple[sequence.Sequence, step_plan.Chunk]] = []
-        joins: list[step_plan.Join] = []
-        num_preempted = self.counters.preemptions
-        for entry in self._running_in_turn():
-            # One before it in this loop may have taken its pages. Never the other way round: only sequences that
-            # need one token can be short of a page (rule 2), they come in order of arrival, and victims are later.
-            if budget > 0 and entry.state is sequence.State.RUNNING:
-                count = min(entry.num_uncomputed, budget)
-                pages = self._grow(entry, count)
-                if pages is not None:
-                    chunks.append((entry, self._advance(entry, count, pages)))
-                    budget -= count
-        if self.counters.preemptions == num_preempted:
-            while budget > 0 and (starter := self._start_next()) is not None:
-                join, entry, pages = starter
-                count = min(entry.num_uncomputed, budget)
-                joins.append(join)
-                chunks.append((entry, self._advance(entry, count, pages)))
-                budget -= count
-        if not chunks:
-            return None
-        self._step += 1
-        self._planned[self._step] = tuple(entry for entry, chunk in chunks if chunk.samples)
-        return step_plan.StepPlan(self._step, tuple(joins), tuple(chunk for _, chunk in chunks))
+    def schedule(self, now: float = 0.0) -> step_plan.StepPlan | None:
+        """The next step, or None when there is nothing to compute. May be called with a step in flight.
+
+        `now`: seconds on the clock of the sequences' `arrival_seconds`.
+        """
+        draft = draft_.Draft(self._step + 1)
+        self._grow_decoders(draft)
+        budget = self._prompt_budget()
+        self._admit(draft, budget, now)
+        # After everything that swaps out: places in the swap space that this gives back are read in this very step,
+        # after the copies out.
+        self._restore(draft)
+        self._compute_prompts(draft, min(budget, self._settings.max_num_batched_tokens - len(self._decoding)))
+        return self._close(draft)
 
     def update(self, result: step_plan.StepResult) -> list[Sampled]:
         """Book the tokens of a step. Those of sequences that have ended meanwhile are dropped."""
-        sampled: list[Sampled] = []
-        sampling_sequences = self._planned.pop(result.step)
-        for entry, token_id, logprobs in zip(sampling_sequences, result.token_ids, result.logprobs, strict=True):
-            if entry.state is not sequence.State.FINISHED:
-                entry.num_pending -= 1
-                entry.token_ids.append(token_id)
-                self.counters.generated_tokens += 1
-                sampled.append(Sampled(entry, token_id, logprobs))
+        done = self._planned.pop(result.step)
+        if done.sampling or done.work.prompt_tokens:
+            self.times.observe(done.work, max(0.0, result.execute_seconds - result.swap_seconds))
+        self._costs.observe(done.swaps_out, done.num_swaps_in, result.swap_seconds)
+        for entry, num_tokens in done.filled:
+            if entry.state is sequence.State.RUNNING and entry.first_step <= result.step:
+                self._memory.publish(entry, num_tokens)
+        finished = sequence.State.FINISHED
+        pairs = zip(done.sampling, result.token_ids, result.logprobs, strict=True)
+        sampled: list[Sampled] = [item for item in pairs if item[0].state is not finished]
+        for entry, token_id, _ in sampled:
+            entry.token_ids.append(token_id)
+        self.counters.generated_tokens += len(sampled)
         return sampled
 
     def check_integrity(self) -> None:
         """Raise `PoolCorrupted` unless pages, slots and counts add up."""
-        self._pool.check_integrity(page for entry in self._running for page in entry.pages)
-        slots = sorted([*self._free_slots, *(entry.slot for entry in self._running)])
-        if slots != list(range(self._settings.max_num_seqs)):
-            raise block_pool.PoolCorrupted(f"free and used slots are {slots}")
-        if len(self._waiting) != sum(1 for _ in self._waiting):
-            raise block_pool.PoolCorrupted("the count of waiting sequences is wrong")
-        for entry in self._running:
-            if len(entry.pages) < self._pages_for(entry.num_computed):
+        holders = list(self._running.values())
+        by_priority = collections.Counter(entry.priority for entry in holders)
+        if by_priority != self._num_running_of:
+            raise block_pool.PoolCorrupted(f"{by_priority} run by priority, counted were {self._num_running_of}")
+        self._memory.check_integrity(holders, self._parked.values())
+        self._waiting.check_integrity()
+        for entry in holders:
+            num_computed = self._decoding.num_computed(entry, self._step)
+            if len(entry.pages) < self._memory.pages_for(num_computed):
                 raise block_pool.PoolCorrupted(
-                    f"sequence {entry.id} has {entry.num_computed} tokens computed in {len(entry.pages)} pages"
+                    f"sequence {entry.id} has {num_computed} tokens computed in {len(entry.pages)} pages"
                 )
 
-    # ---- how it decides --------------------------------------------------------------------------------------
+    # ---- decodes ---------------------------------------------------------------------------------------------
 
-    def _running_in_turn(self) -> Iterable[sequence.Sequence]:
-        """Those that need one token, then those that need more, each in order of arrival."""
-        wanting = [(entry.num_uncomputed, entry) for entry in self._running]
-        return [entry for need, entry in wanting if need == 1] + [entry for need, entry in wanting if need > 1]
+    def _grow_decoders(self, draft: draft_.Draft) -> None:
+        for entry in self._decoding.needing_a_page(draft.step):
+            if not entry.decoding_since:
+                continue  # one before it in this loop has taken its pages
+            filled = len(entry.pages) * self._memory.block_size
+            while (pages := self._memory.grow(entry)) is None:
+                victim = self._victim(entry)
+                self._preempt(victim, draft)
+                draft.had_to_preempt = True
+                if victim is entry:
+                    break
+            if pages is not None:
+                draft.new_pages.append(step_plan.NewPages(entry.slot, pages))
+                self._decoding.grown(entry)
+                self._note_filled(entry, filled, draft.step - 1)
 
-    def _start_next(self) -> tuple[step_plan.Join, sequence.Sequence, tuple[int, ...]] | None:
-        """Let the head of the queue start, if a slot and its pages are free."""
-        entry = self._waiting.head()
-        if entry is None or not self._free_slots:
-            return None
-        guaranteed = entry.num_preemptions >= self._settings.max_preemptions_per_request
-        num_tokens = entry.num_max_tokens if guaranteed else entry.num_known
-        count = self._pages_for(num_tokens)
-        reserve = math.ceil(self._pool.num_pages * _RESERVE_RATIO) if self._running else 0
-        if count + reserve > self._pool.num_free:
-            return None
-        pages = self._pool.allocate(count)
-        assert pages is not None  # noqa: S101  num_free was asked in the line above
-        self._waiting.pop()
-        if entry.started:
-            self.counters.resumes += 1
+    def _note_filled(self, entry: sequence.Sequence, num_tokens: int, step: int) -> None:
+        """The first `num_tokens` of `entry` are in pages once `step` is done."""
+        if step in self._planned:
+            self._planned[step].filled.append((entry, num_tokens))
         else:
-            self._first_turns.append(entry.arrival_seconds)
-        entry.slot = self._free_slots.pop()
-        entry.pages = list(pages)
-        entry.state = sequence.State.RUNNING
-        entry.started = True
-        self._running.append(entry)
-        self._running.sort(key=lambda item: item.order)
-        join = step_plan.Join(entry.slot, tuple(entry.token_ids), entry.num_prompt_tokens, entry.params)
-        return join, entry, pages
-
-    def _needs_no_more(self, entry: sequence.Sequence) -> bool:
-        """Has all the pages it may ever need, and so is no victim: it will give them back by itself."""
-        return len(entry.pages) >= self._pages_for(entry.num_max_tokens)
-
-    def _grow(self, entry: sequence.Sequence, count: int) -> tuple[int, ...] | None:
-        """Pages for `count` more tokens, taken from victims if need be; None if it became the victim itself."""
-        missing = self._pages_for(entry.num_computed + count) - len(entry.pages)
-        if missing <= 0:
-            return ()
-        while (pages := self._pool.allocate(missing)) is None:
-            victim = self._victim(entry)
-            self._preempt(victim)
-            if victim is entry:
-                return None
-        entry.pages.extend(pages)
-        return pages
+            self._memory.publish(entry, num_tokens)
 
     def _victim(self, needy: sequence.Sequence) -> sequence.Sequence:
-        """Of `needy` and those that arrived later: the least often preempted, and of these the latest.
+        """Of `needy`, those of lower priority, and those of its own that arrived later."""
+        found = victims_.order(
+            self._candidate(entry)
+            for entry in self._running.values()
+            if entry.priority < needy.priority or (entry.priority == needy.priority and entry.order >= needy.order)
+            if self._may_be_victim(entry)
+        )
+        return found[0].entry if found else needy
 
-        Not simply the latest: that would be the one that just came back, again and again.
-        """
-        candidates = [entry for entry in self._running if entry.order >= needy.order and not self._needs_no_more(entry)]
-        return min(candidates, key=lambda entry: (entry.num_preemptions, -entry.order))
+    def _may_be_victim(self, entry: sequence.Sequence) -> bool:
+        """Not who has all the pages it may ever need after its last preemption: it gives them back by itself."""
+        if entry.state is not sequence.State.RUNNING or not (entry.decoding_since or entry.num_uncomputed):
+            return False  # one whose last token is with the worker ends with it
+        return entry.num_preemptions < self._settings.max_preemptions_per_request or not self._has_all(entry)
 
-    def _preempt(self, entry: sequence.Sequence) -> None:
-        self._running.remove(entry)
-        self._release(entry)
+    def _has_all(self, entry: sequence.Sequence) -> bool:
+        return len(entry.pages) >= self._memory.pages_for(entry.num_max_tokens)
+
+    def _candidate(self, entry: sequence.Sequence) -> victims_.Candidate:
+        num_computed = self._decoding.num_computed(entry, self._step)
+        rebuild = self._costs.recompute_seconds(num_computed)
+        num_copies = self._memory.pages_for(num_computed)
+        if self._can_swap(num_copies):
+            rebuild = min(rebuild, self._swap_seconds(num_copies))
+        to_go = entry.num_max_tokens - num_computed
+        return victims_.Candidate(entry, self._memory.num_freed_by(entry), rebuild, to_go)
+
+    # ---- preemption and return -------------------------------------------------------------------------------
+
+    def _preempt(self, entry: sequence.Sequence, draft: draft_.Draft) -> None:
+        """Take pages and slot from `entry`, which takes no part in the step being planned."""
+        self._leave_batch(entry, draft.step - 1)
+        swaps = self._swaps(entry)
+        if swaps:
+            copies = self._memory.swap_out(entry)
+            draft.swaps_out.extend(copies)
+            self.counters.swapped_out_pages += len(copies)
+            self._parked[entry.id] = entry
+        else:
+            self._memory.release(entry)
+            entry.num_computed = 0
         entry.state = sequence.State.WAITING
-        entry.num_computed = 0
         entry.num_preemptions += 1
-        self.counters.preemptions += 1
+        self.counters.preemptions["swap" if swaps else "recompute"] += 1
         self._waiting.add_preempted(entry)
 
-    def _release(self, entry: sequence.Sequence) -> None:
-        self._pool.free(entry.pages)
-        entry.pages = []
-        self._free_slots.append(entry.slot)
-        entry.slot = -1
+    def _swaps(self, entry: sequence.Sequence) -> bool:
+        """Whether copying is the way back for `entry`."""
+        count = self._memory.pages_for(entry.num_computed)
+        if not count or not self._can_swap(count):
+            return False
+        if self._settings.preemption_mode == "swap":
+            return True
+        return self._swap_seconds(count) <= self._costs.recompute_seconds(entry.num_computed)
 
-    def _advance(self, entry: sequence.Sequence, count: int, pages: tuple[int, ...]) -> step_plan.Chunk:
-        """Book `count` tokens as computed, and a token as pending where the chunk reaches the last known one."""
-        start = entry.num_computed
-        entry.num_computed += count
-        self.counters.prompt_tokens += max(0, min(entry.num_computed, entry.num_prompt_tokens) - start)
-        samples = entry.num_computed == entry.num_known + entry.num_pending
-        entry.num_pending += samples
-        return step_plan.Chunk(entry.slot, start, count, pages, samples)
+    def _swap_seconds(self, count: int) -> float:
+        return self._costs.swap_seconds(count, self._memory.num_first_copies(count))
 
-    def _pages_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._block_size)
+    def _can_swap(self, count: int) -> bool:
+        host = self._memory.host
+        return self._settings.preemption_mode != "recompute" and host is not None and host.num_free >= count
+
+    def _leave_batch(self, entry: sequence.Sequence, last_step: int) -> None:
+        """Take `entry` out of all that run; the last step it takes part in is `last_step`."""
+        self._decoding.leave(entry, last_step)
+        if entry in self._prompting:
+            self._prompting.remove(entry)
+        if entry.state is sequence.State.RESTORING:
+            self._restoring.remove(entry)
+        del self._running[entry.slot]
+        self._num_running_of[entry.priority] -= 1
+        if not self._num_running_of[entry.priority]:
+            del self._num_running_of[entry.priority]
+
+    def _restore(self, draft: draft_.Draft) -> None:
+        """Copy pages back, beside the batch: in a step no more than takes as long as the step does without."""
+        if not self._restoring:
+            return
+        left = self._copies_a_step()
+        for entry in list(self._restoring):
+            if left <= 0:
+                return
+            copies = self._memory.swap_in(entry, left)
+            draft.swaps_in.extend(copies)
+            self.counters.swapped_in_pages += len(copies)
+            left -= len(copies)
+            if not entry.host_pages:
+                self._restoring.remove(entry)
+                self._join(entry, draft)
+
+    def _copies_a_step(self) -> int:
+        seconds = self.times.seconds(step_time.Work(decodes=len(self._decoding), tokens_read=self._tokens_read()))
+        if not self._costs.page_copy_seconds or not seconds:
+            return self.num_pages
+        return max(1, math.floor(seconds / self._costs.page_copy_seconds))
+
+    # ---- who gets in -----------------------------------------------------------------------------------------
+
+    def _admit(self, draft: draft_.Draft, budget: int, now: float) -> None:
+        self._look_at_lines()
+        highest = self._waiting.highest()
+        if draft.had_to_preempt or highest is None:
+            return
+        least_priority = min(self._num_running_of, default=None)
+        if not self._memory.num_free_slots and least_priority is not None and highest.priority <= least_priority:
+            return  # the steady state of a full batch: nobody can start, and it must cost nothing to find out
+        state = admission.State(
+            settings=self._settings,
+            now=now,
+            step=draft.step,
+            num_running=len(self._running),
+            least_priority=least_priority,
+            queue_line_crossed=self._lines[lines.Level.QUEUE].above,
+            tokens=self._token_shares(budget),
+        )
+        while (turn := self._admission.next(state)) is not None:
+            if not turn.displaces:
+                self._start(turn, draft)
+                self._look_at_lines()  # a burst in one step stops at the line, too
+                state.queue_line_crossed = self._lines[lines.Level.QUEUE].above
+                state.num_running = len(self._running)
+                state.least_priority = min(self._num_running_of, default=None)
+                state.tokens = self._token_shares(budget)
+            elif self._displace(turn, draft):
+                # Asked again: pages that it shared with a victim are not where they were.
+                state.num_running = len(self._running)
+                state.least_priority = min(self._num_running_of, default=None)
+            else:
+                return
+
+    def _look_at_lines(self) -> None:
+        for line in self._lines.values():
+            crossing = line.look(self.num_pages_used, self.num_pages)
+            if crossing is not None:
+                self._crossings.append(crossing)
+
+    def _token_shares(self, budget: int) -> admission.TokenShares:
+        """For those who wait with the highest priority: prompts in progress count from that priority on."""
+        highest = self._waiting.highest()
+        demand = dict.fromkeys(sequence.Lane, 0)
+        for entry in self._prompting:
+            if highest is not None and entry.priority >= highest.priority:
+                demand[entry.lane] += entry.num_uncomputed
+        return admission.TokenShares(budget, self._settings.long_request_share, demand)
+
+    def _displace(self, turn: admission.Turn, draft: draft_.Draft) -> bool:
+        """Preempt running ones of lower priority until there is room for `turn`; nobody when that is not enough."""
+        joined = {join.slot for join in draft.joins}
+        found = victims_.order(
+            self._candidate(entry)
+            for entry in self._running.values()
+            if entry.priority < turn.entry.priority
+            and entry.num_preemptions < self._settings.max_preemptions_per_request
+            and self._may_be_victim(entry)
+            and entry.slot not in joined
+        )
+        chosen = victims_.enough(found, turn.num_pages_missing, turn.num_slots_missing)
+        if chosen is None:
+            return False
+        for item in chosen:
+            draft.forget_slot(item.entry.slot)
+            self._preempt(item.entry, draft)
+        return True
+
+    def _start(self, turn: admission.Turn, draft: draft_.Draft) -> None:
+        entry = turn.entry
+        self._waiting.taken(entry, self._turns_of(entry.lane))
+        self._memory.take(entry, turn.need)
+        if entry.started:
+            self.counters.resumes["swap" if entry.host_pages else "recompute"] += 1
+        else:
+            self._first_turns.append(entry)
+            entry.num_cached_tokens = entry.num_computed
+        entry.started = True
+        entry.first_step = draft.step
+        self._running[entry.slot] = entry
+        self._num_running_of[entry.priority] = self._num_running_of.get(entry.priority, 0) + 1
+        if entry.host_pages:
+            self._parked.pop(entry.id)
+            entry.state = sequence.State.RESTORING
+            self._restoring.append(entry)  # copies begin with the next step: this one's order is settled
+        else:
+            self._join(entry, draft)
+
+    def _turns_of(self, lane: sequence.Lane) -> float:
+        """The share of turns that `lane` is to have; one without a guarantee still comes to its turn when it ages."""
+        share = self._settings.long_request_share
+        return max(_LEAST_TURNS, share if lane is sequence.Lane.SLOW else 1.0 - share)
+
+    def _join(self, entry: sequence.Sequence, draft: draft_.Draft) -> None:
+        """All that `entry` had computed is in its pages: it takes part from this step on."""
+        entry.state = sequence.State.RUNNING
+        draft.join(entry)
+        if entry.num_uncomputed == 1 and entry.num_sampled:
+            self._decoding.enter(entry, draft.step)
+        else:
+            self._prompting.append(entry)
+            self._prompting.sort(key=lambda item: (-item.priority, item.order))
+
+    # ---- prompts ---------------------------------------------------------------------------------------------
+
+    def _prompt_budget(self) -> int:
+        """Tokens for prompts in this step: what decodes leave, and what is predicted to fit into the target time; at
+        least a page's, or prompts would never come to an end."""
+        left = self._settings.max_num_batched_tokens - len(self._decoding)
+        if self._settings.target_step_seconds is None or left <= self._memory.block_size:
+            return left
+        context = self._prompting[0].num_computed if self._prompting else 0
+        return min(left, max(self._memory.block_size, self._prompt_tokens_within_target(draft_.Draft(0), context)))
+
+    def _prompt_tokens_within_target(self, draft: draft_.Draft, context: int) -> int:
+        """How many more, after `context` tokens of the same prompt, the step may hold."""
+        target = self._settings.target_step_seconds
+        if target is None:
+            return self._settings.max_num_batched_tokens
+        work = step_time.Work(len(self._decoding), draft.num_prompt_tokens, self._tokens_read(), draft.num_pairs)
+        return self.times.prompt_tokens_within(target, work, context)
+
+    def _tokens_read(self) -> int:
+        return self._decoding.num_tokens_read(self._step + 1)
+
+    def _compute_prompts(self, draft: draft_.Draft, budget: int) -> None:
+        share = self._settings.long_request_share
+        for _, group in itertools.groupby(self._prompting, key=lambda entry: entry.priority):
+            entries = list(group)
+            express = [entry for entry in entries if entry.lane is sequence.Lane.EXPRESS]
+            slow = [entry for entry in entries if entry.lane is sequence.Lane.SLOW]
+            kept = min(math.ceil(share * budget), sum(entry.num_uncomputed for entry in slow))
+            # What is computed whatever the target time says: a page's, shared in the same way.
+            least = max(0, min(budget, self._memory.block_size) - draft.num_prompt_tokens)
+            least_of_slow = min(math.ceil(share * least), kept)
+            budget -= self._compute(express, budget - kept, least - least_of_slow, draft)
+            budget -= self._compute(slow, budget, least_of_slow if draft.num_prompt_tokens else least, draft)
+        for entry in draft.chunk_samples:
+            self._prompting.remove(entry)
+
+    def _compute(self, entries: list[sequence.Sequence], budget: int, least: int, draft: draft_.Draft) -> int:
+        """Chunks for `entries` in turn, of so many tokens together, `least` even where the step takes longer than its
+        target; how many it became."""
+        left = budget
+        for entry in entries:
+            if left <= 0:
+                break
+            in_time = self._prompt_tokens_within_target(draft, entry.num_computed)
+            count = min(entry.num_uncomputed, left, max(in_time, least - (budget - left)))
+            if count > 0:
+                computed = min(entry.num_computed, entry.num_prompt_tokens)
+                draft.add_chunk(entry, count)
+                self.counters.prompt_tokens += min(entry.num_computed, entry.num_prompt_tokens) - computed
+                left -= count
+        return budget - left
+
+    # ---- the plan --------------------------------------------------------------------------------------------
+
+    def _close(self, draft: draft_.Draft) -> step_plan.StepPlan | None:
+        decodes = self._decoding.slots
+        if not decodes and draft.is_empty:
+            return None
+        self._planned[draft.step] = draft.in_flight(self._decoding.sequences, self._tokens_read())
+        self._step = draft.step
+        self._look_at_lines()
+        for entry in self._decoding.ending(draft.step):
+            self._decoding.leave(entry, draft.step)
+        for entry in draft.chunk_samples:
+            if entry.num_uncomputed:
+                self._decoding.enter(entry, draft.step + 1)
+        return draft.plan(decodes)

@@ -1,10 +1,31 @@
-"""The plan of one step: frozen, plain data. The worker sees this and never the scheduler."""
+"""The plan of one step: frozen, plain data. The worker sees this and never the scheduler.
+
+What a plan holds happens in this order, and plans happen in the order of their numbers:
+
+1. `swaps_out`: pages are copied to the host's swap space. The slab's page may be another sequence's from here on.
+2. `swaps_in`: and back.
+3. `joins`: sequences enter slots, with all the pages they hold.
+4. `new_pages`: pages are appended to the page tables.
+5. `decodes` and `chunks`: tokens are computed.
+
+A worker may overlap as it likes as long as nobody can tell the difference.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tidemark_runtime.core import sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One whole page, all layers."""
+
+    page: int
+    """Of the slab."""
+    host_page: int
+    """Of the swap space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,41 +42,57 @@ class Join:
     num_prompt_tokens: int
     """How many of `token_ids` are the prompt; penalties on output count the others."""
     params: sampling.SamplingParams
+    pages: tuple[int, ...] = ()
+    """All the pages it holds, in the order of its tokens. The first may hold KV already: found in the prefix cache, or
+    swapped in."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPages:
+    """Pages appended to the page table of `slot`."""
+
+    slot: int
+    pages: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Compute tokens [start, start + count) of the sequence in `slot`.
-
-    The value of a token the worker itself sampled in an earlier step is taken from the worker's own
-    tables: the plan may be made before that value has come back (one step ahead).
-    """
+    """Compute tokens [start, start + count) of `slot`: a part of a prompt, or of what is computed again."""
 
     slot: int
     start: int
     """Position of the first token to compute; the KV of [0, start) is in the slot's pages already."""
     count: int
-    new_pages: tuple[int, ...]
-    """Pages appended to the slot's page table before this chunk computes."""
     samples: bool
     """True where the chunk ends with the last known token, so that the next one is sampled from it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """What one step computes. `chunks` is never empty; at most one chunk a slot."""
+    """What one step computes: never nothing of everything. A slot is in `decodes` or in one chunk, not in both."""
 
     step: int
-    joins: tuple[Join, ...]
-    chunks: tuple[Chunk, ...]
+    swaps_out: tuple[Copy, ...] = ()
+    swaps_in: tuple[Copy, ...] = ()
+    joins: tuple[Join, ...] = ()
+    new_pages: tuple[NewPages, ...] = ()
+    decodes: tuple[int, ...] = ()
+    """Slots whose last known token is computed and the next one sampled. The worker's tables say which position that
+    is: the value of a token that it sampled in an earlier step is taken from there, since the plan may be made before
+    that value has come back. The same object as in the step before while nobody joins or leaves."""
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def num_tokens(self) -> int:
-        return sum(chunk.count for chunk in self.chunks)
+        return len(self.decodes) + sum(chunk.count for chunk in self.chunks)
 
     @property
     def num_samples(self) -> int:
-        return sum(chunk.samples for chunk in self.chunks)
+        return len(self.decodes) + sum(chunk.samples for chunk in self.chunks)
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.decodes) + len(self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +108,12 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the worker returns: one token for each chunk with `samples`, in the plan's order."""
+    """What the worker returns: a token for each slot of `decodes`, then one for each chunk with `samples`."""
 
     step: int
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]
     """As long as `token_ids`; None where none were asked for."""
     execute_seconds: float
+    swap_seconds: float = 0.0
+    """Of these, time spent on copies."""

@@ -6,14 +6,19 @@ No sockets and no processes here (`process` has those), so that tests turn the w
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
-from tidemark_runtime import config
-from tidemark_runtime.core import scheduler, sequence, step_plan
+import msgspec
+
+from tidemark_runtime import config, errors
+from tidemark_runtime.core import lines, overload, scheduler, sequence, step_plan
 from tidemark_runtime.engine import clock, messages, worker_thread
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,12 @@ class CoreEngine:
     def __init__(
         self,
         settings: config.SchedulerConfig,
-        worker: worker_thread.WorkerThread,
+        worker: worker_thread.Steps,
         *,
         max_context_tokens: int,
         now: clock.Clock = clock.monotonic,
         overlap: bool = True,
+        prefix_caching: bool = True,
     ) -> None:
         self._settings = settings
         self._worker = worker
@@ -46,41 +52,54 @@ class CoreEngine:
             num_pages=worker.facts.num_pages,
             block_size=worker.facts.layout.block_size,
             max_context_tokens=max_context_tokens,
+            num_host_pages=worker.facts.num_host_pages,
+            page_copy_seconds=worker.facts.page_copy_seconds,
+            prefix_caching=prefix_caching,
         )
+        self._pace = overload.Pace()
+        self._above_since: dict[lines.Level, float] = {}
+        """Lines that are crossed now, and since when."""
+        self._seconds_above = dict.fromkeys(lines.Level, 0.0)
         self._sequences: dict[str, sequence.Sequence] = {}
         """Every request that has not had its last output."""
         self._deadlines: dict[str, float] = {}
+        """On the clock, of those that have one."""
         self._num_arrived = 0
         self._draining = False
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = 2 if overlap else 1
         self._stats = messages.EngineStats(pages_total=worker.facts.num_pages)
         self._queue_waits: list[float] = []
+        self._num_cached: dict[str, int] = {}
+        """Of those that had their first turn with a hit in the prefix cache, until their first output says so."""
 
     # ---- what comes in ---------------------------------------------------------------------------------------
 
     def submit(self, requests: SequenceOf[messages.EngineRequest]) -> list[messages.SequenceOutput]:
-        """Accept all or refuse all; a refusal is returned as each request's only output."""
-        refusal = self._refusal(requests)
-        if refusal is not None:
-            reason, message = refusal
-            return [
-                messages.SequenceOutput(
-                    request.id, [], [], messages.FinishReason.REJECTED, reject=reason, message=message
-                )
-                for request in requests
-            ]
+        """Accept all or refuse all. Returns the only outputs of those that were refused: all of these, or some that
+        waited and had to go for these."""
+        decision = self._decide(requests)
+        if isinstance(decision, overload.Refusal):
+            return [_rejected(request.id, decision) for request in requests]
+        outputs = self._shed(decision, requests[0])
         now = self._now()
         for request in requests:
             entry = sequence.Sequence(
-                request.id, list(request.token_ids), request.params, order=self._num_arrived, arrival_seconds=now
+                request.id,
+                list(request.token_ids),
+                request.params,
+                order=self._num_arrived,
+                arrival_seconds=now,
+                priority=request.priority,
+                tenant=request.tenant,
+                is_retry=request.is_retry,
             )
             self._num_arrived += 1
             if request.deadline_seconds is not None:
                 self._deadlines[request.id] = now + request.deadline_seconds
             self._sequences[request.id] = entry
             self._scheduler.add(entry)
-        return []
+        return outputs
 
     def abort(self, ids: SequenceOf[str]) -> list[messages.SequenceOutput]:
         """End these requests now; unknown and finished ids are ignored."""
@@ -90,12 +109,25 @@ class CoreEngine:
             if request_id in self._sequences
         ]
 
-    def configure(self, settings: config.SchedulerConfig) -> None:
-        """Work by `settings` from the next step on. Requests that are here already keep what they have.
+    def configure(self, settings: config.SchedulerConfig, *, max_context_tokens: int | None = None) -> None:
+        """Work by `settings` from the next step on, and refuse what could become longer than `max_context_tokens`
+        (None: as before). Requests that are here already keep what they were admitted with.
 
-        Raises `ValueError` when a setting differs that needs a restart.
+        Raises `ValueError` when a setting differs that needs a restart, and `ConfigError` for a limit that is exceeded
+        already: it would look as if it were in force.
         """
+        running, soft = self._scheduler.num_running, settings.max_concurrency_soft
+        if soft is not None and soft < running and soft != self._settings.max_concurrency_soft:
+            problem = errors.Problem(
+                "scheduler.maxConcurrencySoft",
+                soft,
+                f"at least {running}, because so many requests run now",
+                "Lower it in steps as they end, or set it again later; nothing was changed.",
+            )
+            raise errors.ConfigError([problem])
         self._scheduler.configure(settings)
+        if max_context_tokens is not None:
+            self._scheduler.limit_context(max_context_tokens)
         self._settings = settings
 
     def drain(self) -> None:
@@ -116,10 +148,12 @@ class CoreEngine:
         """Plan a step and hand it to the worker; take in the one before it. Returns what that brought."""
         outputs = self._expire()
         started = time.perf_counter()
-        plan = self._scheduler.schedule()
+        now = self._now()
+        plan = self._scheduler.schedule(now)
+        schedule_seconds = time.perf_counter() - started
+        self._note_turns(now)
+        self._note_crossings(now)
         if plan is not None:
-            schedule_seconds = time.perf_counter() - started
-            self._note_first_turns(plan)
             self._in_flight.append(_InFlight(plan, self._worker.submit(plan), schedule_seconds))
         if len(self._in_flight) >= self._max_in_flight or (plan is None and self._in_flight):
             done = self._in_flight.popleft()
@@ -131,19 +165,36 @@ class CoreEngine:
 
     def stats(self) -> messages.EngineStats:
         """State now; waits that ended are reported once."""
-        oldest = self._scheduler.oldest_fresh()
+        self._note_crossings(self._now())
+        oldest, counters = self._scheduler.oldest_fresh(), self._scheduler.counters
         stats = messages.EngineStats(
             **{name: getattr(self._stats, name) for name in _OF_THE_LAST_STEP},
             requests_running=self._scheduler.num_running,
             requests_waiting=self._scheduler.num_waiting,
+            requests_waiting_slow=self._scheduler.num_waiting_in(sequence.Lane.SLOW),
             oldest_wait_seconds=self._now() - oldest.arrival_seconds if oldest else 0.0,
             pages_total=self._scheduler.num_pages,
             pages_used=self._scheduler.num_pages_used,
+            pages_cached=self._scheduler.num_pages_cached,
+            pages_swapped=self._scheduler.num_pages_swapped,
+            page_evictions_total=self._scheduler.num_page_evictions,
+            swap_pages_total=self._worker.facts.num_host_pages,
+            swapped_out_pages_total=counters.swapped_out_pages,
+            swapped_in_pages_total=counters.swapped_in_pages,
+            prefix_hit_tokens_total=self._scheduler.prefix_tokens[0],
+            prefix_missed_tokens_total=self._scheduler.prefix_tokens[1],
+            above_queue_line=lines.Level.QUEUE in self._above_since,
+            above_preempt_line=lines.Level.PREEMPT in self._above_since,
+            seconds_above_queue_line_total=self._time_above(lines.Level.QUEUE),
+            seconds_above_preempt_line_total=self._time_above(lines.Level.PREEMPT),
             tokens_in_used_pages=self._scheduler.num_tokens_in_pages,
-            preemptions_total=self._scheduler.counters.preemptions,
-            resumes_total=self._scheduler.counters.resumes,
-            prompt_tokens_total=self._scheduler.counters.prompt_tokens,
-            generated_tokens_total=self._scheduler.counters.generated_tokens,
+            preemptions_total=sum(counters.preemptions.values()),
+            preemptions_swap_total=counters.preemptions["swap"],
+            resumes_total=sum(counters.resumes.values()),
+            resumes_swap_total=counters.resumes["swap"],
+            step_prices=self._scheduler.times.prices,
+            prompt_tokens_total=counters.prompt_tokens,
+            generated_tokens_total=counters.generated_tokens,
             queue_waits_seconds=self._queue_waits,
         )
         self._queue_waits = []
@@ -159,31 +210,67 @@ class CoreEngine:
 
     # ---- details ---------------------------------------------------------------------------------------------
 
-    def _refusal(self, requests: SequenceOf[messages.EngineRequest]) -> tuple[messages.RejectReason, str] | None:
+    def _decide(self, requests: SequenceOf[messages.EngineRequest]) -> overload.Acceptance | overload.Refusal:
         if self._draining:
-            return messages.RejectReason.DRAINING, "the engine is going away and takes no new requests"
+            message = "the engine is going away and takes no new requests"
+            return overload.Refusal(overload.Reason.DRAINING, message, overload.LEAST_RETRY_AFTER_SECONDS)
         for request in requests:
-            message = self._scheduler.refusal(len(request.token_ids) + request.params.max_tokens)
-            if message is not None:
-                return messages.RejectReason.NEVER_FITS, message
-        room = self._scheduler.room()
-        if len(requests) > room:
-            return messages.RejectReason.QUEUE_FULL, (
-                f"{self._scheduler.num_running} requests are running and {self._scheduler.num_waiting} waiting; there "
-                f"is room for {max(0, room)} more (maxQueuedRequests is {self._settings.max_queued_requests}), not "
-                f"for {len(requests)}. Try again later."
+            refusal = self._scheduler.refusal(len(request.token_ids) + request.params.max_tokens)
+            if refusal is not None:
+                return refusal
+        deadlines = [request.deadline_seconds for request in requests if request.deadline_seconds is not None]
+        arrival = overload.Arrival(
+            num=len(requests),
+            num_tokens=sum(len(request.token_ids) + request.params.max_tokens for request in requests),
+            priority=requests[0].priority,
+            is_retry=requests[0].is_retry,
+            deadline_seconds=min(deadlines, default=None),
+        )
+        return overload.decide(arrival, self._scheduler.situation(self._pace), self._settings)
+
+    def _shed(self, decision: overload.Acceptance, newcomer: messages.EngineRequest) -> list[messages.SequenceOutput]:
+        """End as many of those that wait as must go for `newcomer`."""
+        outputs: list[messages.SequenceOutput] = []
+        num_tokens = 0
+        while len(outputs) < decision.num_shed or num_tokens < decision.num_tokens_shed:
+            entry = self._scheduler.next_to_shed(newcomer.priority, is_retry=newcomer.is_retry)
+            if entry is None:
+                raise RuntimeError("fewer wait that can be shed than were counted")
+            num_tokens += entry.num_max_tokens
+            retry_after = self._retry_after(entry.priority)
+            message = (
+                "the queue is full, and a request of higher priority, or a first try, needs the place. Try again later."
             )
-        return None
+            self._forget(entry)
+            outputs.append(_rejected(entry.id, overload.Refusal(overload.Reason.SHED, message, retry_after)))
+        return outputs
+
+    def _retry_after(self, priority: int) -> float:
+        """Seconds until what waits now has had its turn, as far as that is known."""
+        predicted = self._pace.seconds_for(self._scheduler.tokens_ahead(priority)) or 0.0
+        return max(overload.LEAST_RETRY_AFTER_SECONDS, predicted)
 
     def _update(self, result: step_plan.StepResult) -> list[messages.SequenceOutput]:
         outputs = []
-        for sampled in self._scheduler.update(result):
-            entry, token_id = sampled.sequence, sampled.token_id
-            finish, stopped_by = _finish(entry, token_id)
-            if finish is not None:
+        for entry, token_id, logprobs in self._scheduler.update(result):
+            if token_id in entry.stop_ids:
                 self._forget(entry)
-            outputs.append(messages.SequenceOutput(entry.id, [token_id], [sampled.logprobs], finish, stopped_by))
+                output = messages.SequenceOutput(
+                    entry.id, [token_id], [logprobs], messages.FinishReason.STOP, stopped_by=token_id
+                )
+            elif len(entry.token_ids) >= entry.num_max_tokens:
+                self._forget(entry)
+                output = messages.SequenceOutput(entry.id, [token_id], [logprobs], messages.FinishReason.LENGTH)
+            else:
+                output = messages.SequenceOutput(entry.id, [token_id], [logprobs])
+            outputs.append(output)
+        if self._num_cached:  # seldom: so that the loop above does nothing for it
+            outputs = [self._with_cached(output) for output in outputs]
         return outputs
+
+    def _with_cached(self, output: messages.SequenceOutput) -> messages.SequenceOutput:
+        num_cached = self._num_cached.pop(output.id, None)
+        return output if num_cached is None else msgspec.structs.replace(output, num_cached_tokens=num_cached)
 
     def _expire(self) -> list[messages.SequenceOutput]:
         now = self._now()
@@ -191,27 +278,71 @@ class CoreEngine:
         longest = self._settings.max_queue_seconds
         while (entry := self._scheduler.oldest_fresh()) and now - entry.arrival_seconds > longest:
             message = f"waited {now - entry.arrival_seconds:.1f} s for a first turn, longest allowed are {longest:g} s"
-            outputs.append(self._end(entry, messages.FinishReason.TIMEOUT, message))
+            retry_after = self._retry_after(entry.priority)
+            outputs.append(self._end(entry, messages.FinishReason.TIMEOUT, message, retry_after))
         for request_id in [request_id for request_id, at in self._deadlines.items() if now >= at]:
-            message = "the request's deadline has passed"
-            outputs.append(self._end(self._sequences[request_id], messages.FinishReason.TIMEOUT, message))
+            outputs.append(self._end_late(self._sequences[request_id], now))
         return outputs
 
+    def _end_late(self, entry: sequence.Sequence, now: float) -> messages.SequenceOutput:
+        """Its own deadline has passed."""
+        allowed = self._deadlines[entry.id] - entry.arrival_seconds
+        message = f"the request's deadline of {allowed:g} s has passed: it took {now - entry.arrival_seconds:.1f} s"
+        if entry.started:
+            num_tokens = entry.num_known - entry.num_prompt_tokens
+            message += f", and had {num_tokens} of at most {entry.params.max_tokens} tokens"
+            return self._end(entry, messages.FinishReason.DEADLINE, message)
+        message += " without a first turn"
+        return self._end(entry, messages.FinishReason.DEADLINE, message, self._retry_after(entry.priority))
+
     def _end(
-        self, entry: sequence.Sequence, finish: messages.FinishReason, message: str = ""
+        self,
+        entry: sequence.Sequence,
+        finish: messages.FinishReason,
+        message: str = "",
+        retry_after_seconds: float = 0.0,
     ) -> messages.SequenceOutput:
         self._forget(entry)
-        return messages.SequenceOutput(entry.id, [], [], finish, message=message)
+        self._num_cached.pop(entry.id, None)
+        return messages.SequenceOutput(
+            entry.id, [], [], finish, message=message, retry_after_seconds=retry_after_seconds
+        )
 
     def _forget(self, entry: sequence.Sequence) -> None:
         self._scheduler.finish(entry)
         del self._sequences[entry.id]
         self._deadlines.pop(entry.id, None)
 
-    def _note_first_turns(self, plan: step_plan.StepPlan) -> None:
-        if plan.joins:
-            now = self._now()
-            self._queue_waits += [now - arrival for arrival in self._scheduler.take_first_turns()]
+    def _note_turns(self, now: float) -> None:
+        num_tokens = 0
+        for entry in self._scheduler.take_first_turns():
+            self._queue_waits.append(now - entry.arrival_seconds)
+            if entry.num_cached_tokens:
+                self._num_cached[entry.id] = entry.num_cached_tokens
+            num_tokens += entry.num_max_tokens
+        self._pace.look(now, num_tokens, somebody_waits=self._scheduler.num_waiting > 0)
+
+    def _note_crossings(self, now: float) -> None:
+        for crossing in self._scheduler.take_crossings():
+            level = crossing.level
+            if crossing.above:
+                self._above_since[level] = now
+            else:
+                self._seconds_above[level] += now - self._above_since.pop(level)
+            _log.info(
+                "%s line %s used_pages=%d pages=%d at_ratio=%.3f running=%d waiting=%d",
+                level.value,
+                "crossed" if crossing.above else "left",
+                crossing.num_used,
+                crossing.num_pages,
+                crossing.ratio,
+                self._scheduler.num_running,
+                self._scheduler.num_waiting,
+            )
+
+    def _time_above(self, level: lines.Level) -> float:
+        since = self._above_since.get(level)
+        return self._seconds_above[level] + (self._now() - since if since is not None else 0.0)
 
     def _note_step(self, done: _InFlight, result: step_plan.StepResult, update_seconds: float) -> None:
         plan = done.plan
@@ -219,7 +350,7 @@ class CoreEngine:
             steps=plan.step,
             step_tokens=plan.num_tokens,
             step_prompt_tokens=plan.num_tokens - plan.num_samples,
-            step_sequences=len(plan.chunks),
+            step_sequences=plan.num_sequences,
             schedule_seconds=done.schedule_seconds,
             execute_seconds=result.execute_seconds,
             update_seconds=update_seconds,
@@ -237,10 +368,13 @@ _OF_THE_LAST_STEP = (
 )
 
 
-def _finish(entry: sequence.Sequence, token_id: int) -> tuple[messages.FinishReason | None, int | None]:
-    """Why the sequence ends with this token, if it does."""
-    if token_id in entry.params.stop_token_ids and not entry.params.ignore_stop_tokens:
-        return messages.FinishReason.STOP, token_id
-    if entry.num_known - entry.num_prompt_tokens >= entry.params.max_tokens:
-        return messages.FinishReason.LENGTH, None
-    return None, None
+def _rejected(request_id: str, refusal: overload.Refusal) -> messages.SequenceOutput:
+    return messages.SequenceOutput(
+        request_id,
+        [],
+        [],
+        messages.FinishReason.REJECTED,
+        reject=refusal.reason,
+        message=refusal.message,
+        retry_after_seconds=refusal.retry_after_seconds,
+    )

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tidemark_runtime.contract import admin, status
-from tidemark_runtime.core import sampling, step_plan
+from tidemark_runtime.core import overload, sampling, step_plan
 
 
 class FinishReason(StrEnum):
@@ -27,19 +27,16 @@ class FinishReason(StrEnum):
     ABORT = "abort"
     """The client went away or asked for it."""
     TIMEOUT = "timeout"
-    """Waited longer than `max_queue_seconds` for a first turn, or its deadline passed."""
+    """Waited longer than `max_queue_seconds` for a first turn."""
+    DEADLINE = "deadline"
+    """Its own deadline passed, wherever it was."""
     REJECTED = "rejected"
     """Refused at arrival: the queue is full, it can never fit, or the engine drains."""
     FAILED = "failed"
     """The engine is at fault."""
 
 
-class RejectReason(StrEnum):
-    """Why a request was refused at arrival; the server turns it into a status."""
-
-    QUEUE_FULL = "queue_full"
-    NEVER_FITS = "never_fits"
-    DRAINING = "draining"
+RejectReason = overload.Reason
 
 
 class EngineRequest(msgspec.Struct, frozen=True):
@@ -49,7 +46,13 @@ class EngineRequest(msgspec.Struct, frozen=True):
     token_ids: list[int]
     params: sampling.SamplingParams
     deadline_seconds: float | None = None
-    """Seconds from arrival after which it ends with TIMEOUT, wherever it is."""
+    """Seconds from arrival after which it ends with DEADLINE, wherever it is."""
+    priority: int = 0
+    """Strict classes: a larger one goes first."""
+    tenant: str = ""
+    """Whose it is: the prefix cache is shared within a tenant, and tenants may take turns."""
+    is_retry: bool = False
+    """The client tried before."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -97,7 +100,9 @@ class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
     """The token id that ended it, when finish is STOP."""
     reject: RejectReason | None = None
     message: str = ""
-    """For REJECTED, TIMEOUT and FAILED: a sentence for the client, with the numbers."""
+    """For REJECTED, TIMEOUT, DEADLINE and FAILED: a sentence for the client, with the numbers."""
+    retry_after_seconds: float = 0.0
+    """For REJECTED, TIMEOUT and DEADLINE, where trying again may help: after so long."""
     num_cached_tokens: int = 0
     """Prompt tokens whose KV was not computed because it was there already (prefix cache)."""
 
@@ -108,9 +113,26 @@ class EngineStats(msgspec.Struct, frozen=True):
     steps: int = 0
     requests_running: int = 0
     requests_waiting: int = 0
+    requests_waiting_slow: int = 0
+    """Of these, in the slow lane."""
     oldest_wait_seconds: float = 0.0
     pages_total: int = 0
     pages_used: int = 0
+    pages_cached: int = 0
+    """Held by nobody, kept for whoever begins with the same tokens; free for all who need pages."""
+    pages_swapped: int = 0
+    """Pages of the swap space that are in use."""
+    page_evictions_total: int = 0
+    swap_pages_total: int = 0
+    """Pages there are in the swap space."""
+    swapped_out_pages_total: int = 0
+    swapped_in_pages_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    prefix_missed_tokens_total: int = 0
+    above_queue_line: bool = False
+    above_preempt_line: bool = False
+    seconds_above_queue_line_total: float = 0.0
+    seconds_above_preempt_line_total: float = 0.0
     tokens_in_used_pages: int = 0
     """Tokens whose KV is in used pages; the rest of those pages is fragmentation."""
     step_tokens: int = 0
@@ -125,8 +147,14 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Of the last step: time in execute."""
     update_seconds: float = 0.0
     """Of the last step: time in update."""
+    step_prices: dict[str, float] = {}
+    """Seconds, as fitted to the steps so far: `base`, `decode`, `promptToken`, `tokenRead`, `pair`."""
     preemptions_total: int = 0
+    """Both ways of coming back together."""
+    preemptions_swap_total: int = 0
+    """Of these, with pages copied to the swap space."""
     resumes_total: int = 0
+    resumes_swap_total: int = 0
     prompt_tokens_total: int = 0
     """Tokens computed that were known at arrival (a recomputed one counts again)."""
     generated_tokens_total: int = 0
@@ -152,6 +180,7 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
     block_size: int
     page_bytes: int
     max_context_tokens: int
+    """What the worker's tables were made for; the limit in force may be lower (`model.maxContextTokens` is hot)."""
     max_request_tokens: int
     """Most tokens one request can have in this slab: min(context, pages x block size)."""
     shape: status.ModelShape | None = None

@@ -61,7 +61,12 @@ class EngineProcess:
         launch = self._launch
         source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
         worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, self._send_progress))
-        engine = core_engine.CoreEngine(settings.scheduler, worker, max_context_tokens=worker.facts.max_context_tokens)
+        engine = core_engine.CoreEngine(
+            settings.scheduler,
+            worker,
+            max_context_tokens=worker.facts.max_context_tokens,
+            prefix_caching=settings.kv_cache.prefix_caching,
+        )
         # What loading made stays for good: the collector need not look at it again in the middle of a step.
         gc.collect()
         gc.freeze()

@@ -9,13 +9,29 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable
+from typing import Protocol
 
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.worker import interface
 
 
+class Steps(Protocol):
+    """What the engine asks of whatever stands between it and a worker: a thread, or a clock of its own."""
+
+    @property
+    def facts(self) -> interface.WorkerFacts: ...
+
+    def submit(self, plan: step_plan.StepPlan) -> concurrent.futures.Future[step_plan.StepResult]:
+        """Queue a step behind those that are queued already; steps execute strictly in this order."""
+        ...
+
+    def close(self) -> None:
+        """After the steps that are queued."""
+        ...
+
+
 class WorkerThread:
-    """Runs `make` on a new thread at once; raises what it raises."""
+    """`Steps` of a real worker. Runs `make` on a new thread at once; raises what it raises."""
 
     def __init__(self, make: Callable[[], interface.Worker]) -> None:
         self._executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="worker")

@@ -67,6 +67,8 @@ class Wanted:
     limit_bytes: int
     """Of one pod: its memory, or that of its devices together."""
     overhead_bytes: int = OVERHEAD_BYTES
+    swap_bytes: int = 0
+    """Of the pod's memory, for pages of preempted requests; only the whole pages in it are used."""
 
 
 def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
@@ -74,6 +76,10 @@ def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
     layout = page_layout.PageLayout(
         page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim), wanted.block_size, wanted.kv_dtype
     )
+    try:
+        num_swap_pages = pool_size.num_swap_pages(layout, wanted.swap_bytes)
+    except errors.ConfigError as error:
+        raise errors.CapacityError(str(error)) from error
     demand = pool_size.Demand(
         limit_bytes=wanted.limit_bytes,
         weights_bytes=shape.weights_bytes,
@@ -81,6 +87,7 @@ def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
         overhead_bytes=wanted.overhead_bytes,
         max_num_seqs=wanted.max_num_seqs,
         max_context_tokens=min(wanted.max_context_tokens or shape.max_context_tokens, shape.max_context_tokens),
+        swap_bytes=num_swap_pages * layout.page_bytes,
     )
     return pool_size.decide(layout, pool_size.Wishes(memory_utilization=wanted.memory_utilization), demand)
 

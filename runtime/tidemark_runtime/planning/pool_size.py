@@ -34,6 +34,8 @@ class Demand:
     """Framework, interpreter, HTTP process."""
     max_num_seqs: int
     max_context_tokens: int
+    swap_bytes: int = 0
+    """Swap space, where it shares the memory of the slab, as on a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,12 @@ class PoolSize:
     kv_bytes: int
     useful_pages: int
     """Pages that `max_num_seqs` requests of full context take; more would never be used."""
+    swap_bytes: int = 0
+
+    @property
+    def others_bytes(self) -> int:
+        """All but the slab."""
+        return self.weights_bytes + self.workspace_bytes + self.overhead_bytes + self.swap_bytes
 
     @property
     def parts_bytes(self) -> dict[str, int]:
@@ -61,7 +69,21 @@ class PoolSize:
             "kv": self.kv_bytes,
             "workspace": self.workspace_bytes,
             "overhead": self.overhead_bytes,
+            **({"swap": self.swap_bytes} if self.swap_bytes else {}),
         }
+
+
+def num_swap_pages(layout: page_layout.PageLayout, swap_bytes: int) -> int:
+    """Whole pages in a swap space of `swap_bytes`. Raises ConfigError where it holds none although it is not 0."""
+    if 0 < swap_bytes < layout.page_bytes:
+        problem = errors.Problem(
+            "kvCache.swapSpace",
+            swap_bytes,
+            f"0 or at least one page of {layout.block_size} tokens, {layout.page_bytes} bytes",
+            "Raise it, or set it to 0: pages of preempted requests are then computed again",
+        )
+        raise errors.ConfigError([problem])
+    return swap_bytes // layout.page_bytes
 
 
 def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> PoolSize:
@@ -72,7 +94,7 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
     """
     useful_pages = demand.max_num_seqs * layout.pages_for(demand.max_context_tokens)
     usable_bytes = int(demand.limit_bytes * wishes.memory_utilization)
-    others_bytes = demand.weights_bytes + demand.workspace_bytes + demand.overhead_bytes
+    others_bytes = demand.weights_bytes + demand.workspace_bytes + demand.overhead_bytes + demand.swap_bytes
     if wishes.num_pages is not None:
         asked_pages, asked_by, ceiling_bytes = wishes.num_pages, "numPages", demand.limit_bytes
     elif wishes.memory_bytes is not None:
@@ -93,6 +115,7 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
         overhead_bytes=demand.overhead_bytes,
         kv_bytes=num_pages * layout.page_bytes,
         useful_pages=useful_pages,
+        swap_bytes=demand.swap_bytes,
     )
     if num_pages < 1 or others_bytes + size.kv_bytes > ceiling_bytes:
         raise errors.CapacityError(_does_not_fit(size, layout, wishes, ceiling_bytes))
@@ -101,14 +124,13 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
 
 def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
     """The sum, term by term, and what would make it fit."""
-    others_bytes = size.weights_bytes + size.workspace_bytes + size.overhead_bytes
     if wishes.memory_bytes is not None and wishes.num_pages is None and wishes.memory_bytes < layout.page_bytes:
         return (
             f"kvCache.memory: got {wishes.memory_bytes} bytes, but one page of {layout.block_size} tokens takes "
             f"{layout.page_bytes} bytes. Set kvCache.memory to at least {layout.page_bytes}, or leave it out"
         )
     pages = max(size.num_pages, 1)
-    needed_bytes = others_bytes + pages * layout.page_bytes
+    needed_bytes = size.others_bytes + pages * layout.page_bytes
     budget = f"{_mib(ceiling_bytes)} usable"
     if ceiling_bytes != size.limit_bytes:
         budget += f" ({_mib(size.limit_bytes)} x memoryUtilization {wishes.memory_utilization:g})"
@@ -116,6 +138,7 @@ def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes
         f"weights {_mib(size.weights_bytes)}",
         f"workspace {_mib(size.workspace_bytes)}",
         f"overhead {_mib(size.overhead_bytes)}",
+        *([f"swap space {_mib(size.swap_bytes)}"] if size.swap_bytes else []),
         f"KV {_mib(pages * layout.page_bytes)} ({pages} pages of {_mib(layout.page_bytes)})",
     ]
     return (
@@ -125,13 +148,18 @@ def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes
 
 
 def _remedy(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
-    others_bytes = size.weights_bytes + size.workspace_bytes + size.overhead_bytes
-    affordable_pages = (ceiling_bytes - others_bytes) // layout.page_bytes
+    affordable_pages = (ceiling_bytes - size.others_bytes) // layout.page_bytes
+    or_swap = ", lower kvCache.swapSpace" if size.swap_bytes else ""
     if affordable_pages >= 1 and wishes.num_pages is not None:
-        return f"Lower kvCache.numPages to at most {affordable_pages}, or give the service more memory"
+        return f"Lower kvCache.numPages to at most {affordable_pages}{or_swap}, or give the service more memory"
     if affordable_pages >= 1:
-        return f"Lower kvCache.memory to at most {affordable_pages * layout.page_bytes} bytes, or give more memory"
-    needed_bytes = others_bytes + layout.page_bytes
+        affordable_bytes = affordable_pages * layout.page_bytes
+        return f"Lower kvCache.memory to at most {affordable_bytes} bytes{or_swap}, or give more memory"
+    needed_bytes = size.others_bytes + max(size.num_pages, 1) * layout.page_bytes
+    swap_pages = (ceiling_bytes - needed_bytes + size.swap_bytes) // layout.page_bytes
+    if size.swap_bytes and swap_pages >= 0:
+        lower = f"Lower kvCache.swapSpace to at most {swap_pages * layout.page_bytes} bytes"
+        return f"{lower if swap_pages else 'Set kvCache.swapSpace to 0'}, or give the service more memory"
     if needed_bytes <= size.limit_bytes:
         return f"Raise kvCache.memoryUtilization to at least {_ratio_up(needed_bytes / size.limit_bytes)}"
     if ceiling_bytes != size.limit_bytes:  # only a share of what is given may be used

@@ -13,7 +13,7 @@ from tidemark_runtime.worker import slots
 
 
 def build(tables: slots.SlotTables, rows: slots.Rows) -> batch.ForwardBatch:
-    """The chunks of `rows` one after the other."""
+    """What `rows` name, one after the other; at least one row."""
     counts = rows.counts
     num_chunks = counts.shape[0]
     query_start = np.zeros(num_chunks + 1, dtype=np.int32)

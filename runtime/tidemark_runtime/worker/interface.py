@@ -25,7 +25,11 @@ class WorkerFacts:
     max_context_tokens: int
     """What the settings and the model allow; the slab may hold less."""
     memory_bytes: dict[str, int]
-    """Measured, by part: `weights`, `kv`."""
+    """Measured, by part: `weights`, `kv`, `workspace`, `overhead`; and `swap` where there is swap space."""
+    num_host_pages: int = 0
+    """Pages in the host's swap space."""
+    page_copy_seconds: float = 0.0
+    """Measured while loading: one page between slab and swap space, one way. 0 where there is no swap space."""
     memory_limit_bytes: int = 0
     """What the whole pod may use; 0 where nobody knows."""
     step_token_bytes: int = 0

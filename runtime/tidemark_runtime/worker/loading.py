@@ -47,15 +47,16 @@ def load(
     spec = checkpoint.spec
     max_context_tokens = _max_context(settings.model, spec)
     dtype = _activations_dtype(settings.model, spec)
+    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
+    num_host_pages = pool_size.num_swap_pages(layout, settings.kv_cache.swap_space)
     with torch.inference_mode():
         if policy is None:
             progress("choosing the form of the weights", 0.0)
             policy = _choose(checkpoint, settings.model, dtype, limit)
         factory = linear.LinearFactory(policy)
         model = model_loading.load(checkpoint, factory, progress)
-    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
     shape = _shape(spec, factory.num_bytes)
-    size = _pool_size(settings, shape, layout, limit, max_context_tokens)
+    size = _pool_size(settings, shape, layout, limit, max_context_tokens, num_host_pages * layout.page_bytes)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
     memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
@@ -65,6 +66,7 @@ def load(
         dtype=_name(dtype),
         layout=layout,
         num_pages=size.num_pages,
+        num_host_pages=num_host_pages,
         max_context_tokens=max_context_tokens,
         memory_bytes=size.parts_bytes,
         memory_limit_bytes=limit.num_bytes,
@@ -88,6 +90,7 @@ def _pool_size(
     layout: page_layout.PageLayout,
     limit: cpu.MemoryLimit,
     max_context_tokens: int,
+    swap_bytes: int,
 ) -> pool_size.PoolSize:
     """Raises CapacityError where not one page is left. Called with the weights in memory: overhead is measured."""
     wishes = pool_size.Wishes(
@@ -103,6 +106,7 @@ def _pool_size(
         overhead_bytes=max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES,
         max_num_seqs=scheduler.max_num_seqs,
         max_context_tokens=max_context_tokens,
+        swap_bytes=swap_bytes,
     )
     return pool_size.decide(layout, wishes, demand)
 

@@ -18,7 +18,7 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The chunks of a plan as columns, [num_chunks] each."""
+    """What a plan computes as columns, [num_sequences] each: its decodes, then its chunks."""
 
     slots: Int64
     starts: Int64
@@ -42,19 +42,23 @@ class SlotTables:
         self.params: list[sampling.SamplingParams | None] = [None] * max_num_seqs
         self.is_plain_greedy: npt.NDArray[np.bool_] = np.zeros(max_num_seqs, dtype=np.bool_)
         """True where the most likely token is all that is asked for: no penalty, no bias, no log-probabilities."""
+        self._decodes: tuple[int, ...] | None = None
+        """Of the newest plan."""
+        self._decode_columns: tuple[Int64, Int64, npt.NDArray[np.bool_]]
+        """Made of `_decodes`: slots, counts, samples."""
 
     def apply(self, plan: step_plan.StepPlan) -> Rows:
-        """Take in the plan's joins and new pages; returns its chunks as columns."""
+        """Take in the plan's joins and new pages; returns what it computes as columns.
+
+        Raises ValueError for a plan that contradicts what the tables hold.
+        """
         for join in plan.joins:
             self._join(join)
-        num_chunks = len(plan.chunks)
-        columns = np.array(
-            [(chunk.slot, chunk.start, chunk.count, chunk.samples) for chunk in plan.chunks], dtype=np.int64
-        ).reshape(num_chunks, 4)
-        for chunk in plan.chunks:
-            if chunk.new_pages:
-                self._append_pages(chunk.slot, chunk.new_pages)
-        rows = Rows(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3].astype(np.bool_))
+        for added in plan.new_pages:
+            self._append_pages(added.slot, added.pages)
+        rows = self._decode_rows(plan.decodes)
+        if plan.chunks:
+            rows = _followed_by(rows, plan.chunks)
         self._check(rows)
         return rows
 
@@ -69,6 +73,19 @@ class SlotTables:
             raise ValueError(f"slot {slot} holds no sequence")
         return params
 
+    def _decode_rows(self, decodes: tuple[int, ...]) -> Rows:
+        # The plans of a steady batch bring the same tuple again: it is turned into columns once.
+        if decodes is not self._decodes:
+            count = len(decodes)
+            self._decodes = decodes
+            self._decode_columns = (
+                np.array(decodes, dtype=np.int64),
+                np.ones(count, dtype=np.int64),
+                np.ones(count, dtype=np.bool_),
+            )
+        slots, ones, samples = self._decode_columns
+        return Rows(slots, self.lengths[slots] - 1, ones, samples)
+
     def _join(self, join: step_plan.Join) -> None:
         slot, length = join.slot, len(join.token_ids)
         if length > self.tokens.shape[1]:
@@ -77,6 +94,7 @@ class SlotTables:
         self.lengths[slot] = length
         self.pages[slot, : self.num_pages[slot]] = 0
         self.num_pages[slot] = 0
+        self._append_pages(slot, join.pages)
         self.num_prompt_tokens[slot] = join.num_prompt_tokens
         self.params[slot] = join.params
         self.is_plain_greedy[slot] = (
@@ -86,24 +104,38 @@ class SlotTables:
             and join.params.num_logprobs is None
         )
 
-    def _append_pages(self, slot: int, new_pages: tuple[int, ...]) -> None:
+    def _append_pages(self, slot: int, pages: tuple[int, ...]) -> None:
         first = int(self.num_pages[slot])
-        last = first + len(new_pages)
+        last = first + len(pages)
         if last > self.pages.shape[1]:
             raise ValueError(f"slot {slot}: {last} pages, but a sequence has at most {self.pages.shape[1]}")
-        self.pages[slot, first:last] = new_pages
+        self.pages[slot, first:last] = pages
         self.num_pages[slot] = last
 
     def _check(self, rows: Rows) -> None:
         """A plan that contradicts the tables is a mistake of ours: better to stop than to read another's pages."""
+        if rows.slots.size == 0:
+            return
+        if rows.slots.min() < 0 or np.bincount(rows.slots).max() > 1:
+            raise ValueError(f"a plan computes in each slot once, counted from 0, got {rows.slots.tolist()}")
         ends = rows.starts + rows.counts
         wrong = (ends > self.lengths[rows.slots]) | (ends > self.num_pages[rows.slots] * self.block_size)
         wrong |= rows.samples & (ends != self.lengths[rows.slots])
-        wrong |= rows.counts < 1
+        wrong |= (rows.counts < 1) | (rows.starts < 0)
         if wrong.any():
             index = int(np.flatnonzero(wrong)[0])
             slot = int(rows.slots[index])
             raise ValueError(
-                f"slot {slot}: chunk [{rows.starts[index]}, {ends[index]}) contradicts its {self.lengths[slot]} tokens "
-                f"and {self.num_pages[slot]} pages of {self.block_size}"
+                f"slot {slot}: computing [{rows.starts[index]}, {ends[index]}) contradicts its {self.lengths[slot]} "
+                f"tokens and {self.num_pages[slot]} pages of {self.block_size}"
             )
+
+
+def _followed_by(rows: Rows, chunks: tuple[step_plan.Chunk, ...]) -> Rows:
+    columns = np.array([(chunk.slot, chunk.start, chunk.count, chunk.samples) for chunk in chunks], dtype=np.int64)
+    return Rows(
+        np.concatenate((rows.slots, columns[:, 0])),
+        np.concatenate((rows.starts, columns[:, 1])),
+        np.concatenate((rows.counts, columns[:, 2])),
+        np.concatenate((rows.samples, columns[:, 3].astype(np.bool_))),
+    )

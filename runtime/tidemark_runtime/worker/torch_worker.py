@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import torch
@@ -11,7 +12,7 @@ from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import sources
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.worker import batch, interface, loading, sampler, slots
+from tidemark_runtime.worker import batch, interface, loading, sampler, slots, swap
 
 WARM_UP_TOKENS = 48
 """Prompt tokens of the warm-up: enough for the paths of many rows, few enough to touch only some pages."""
@@ -30,13 +31,15 @@ def create(settings: config.EngineConfig, source: sources.ModelSource, progress:
 
 
 class TorchWorker:
-    """Keeps the slot tables, and runs plans on the model. Implements `interface.Worker`."""
+    """Keeps slot tables and swap space, and runs plans on the model. Implements `interface.Worker`."""
 
     def __init__(
         self, model: batches.Model, memory: batches.KVMemory, facts: interface.WorkerFacts, max_num_seqs: int
     ) -> None:
+        """Raises CapacityError where the system refuses the swap space of `facts`."""
         self._model: batches.Model | None = model
         self._memory: batches.KVMemory | None = memory
+        self._swap_space: swap.SwapSpace | None = swap.SwapSpace(memory.slab, facts.num_host_pages)
         self._facts = facts
         self._tables = slots.SlotTables(max_num_seqs, facts.max_context_tokens, facts.layout.block_size)
 
@@ -45,38 +48,49 @@ class TorchWorker:
         return self._facts
 
     def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
-        """Tables, tensors, forward pass, sampling; the sampled tokens are in the tables before this returns."""
-        if self._model is None or self._memory is None:
+        """Copies, tables, tensors, forward pass, sampling; the sampled tokens are in the tables before this returns."""
+        if self._model is None or self._memory is None or self._swap_space is None:
             raise RuntimeError("the worker is closed")
         started = time.perf_counter()
+        swap_seconds = 0.0
+        if plan.swaps_out or plan.swaps_in:
+            self._swap_space.copy_out(plan.swaps_out)
+            self._swap_space.copy_in(plan.swaps_in)
+            swap_seconds = time.perf_counter() - started
         with torch.inference_mode():
             rows = self._tables.apply(plan)
+            if rows.slots.size == 0:
+                return step_plan.StepResult(plan.step, (), (), time.perf_counter() - started, swap_seconds)
             logits = self._model.forward(batch.build(self._tables, rows), self._memory)
             sampled = rows.slots[rows.samples]
             token_ids, logprobs = sampler.sample(logits, self._tables, sampled)
             self._tables.append(sampled, token_ids)
-        return step_plan.StepResult(plan.step, tuple(token_ids.tolist()), logprobs, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return step_plan.StepResult(plan.step, tuple(token_ids.tolist()), logprobs, seconds, swap_seconds)
 
     def warm_up(self) -> None:
-        """One prompt and one decode step in slot 0, so that no first request waits for libraries to set up.
+        """One prompt and one decode step in slot 0, so that no first request waits for libraries to set up; and some
+        copies, to know how long one takes.
 
         What it leaves in slot and pages is overwritten: a joining sequence brings its own tokens, pages are written
         before they are read.
         """
+        if self._swap_space is not None:
+            self._facts = dataclasses.replace(self._facts, page_copy_seconds=self._swap_space.measure())
         layout = self._facts.layout
         room = min(self._facts.num_pages * layout.block_size, self._facts.max_context_tokens)
         count = min(WARM_UP_TOKENS, room - 1)
         if count < 1:
             return
         params = sampling.SamplingParams(max_tokens=2, temperature=0.0)
-        join = step_plan.Join(slot=0, token_ids=(0,) * count, num_prompt_tokens=count, params=params)
         pages = tuple(range(layout.pages_for(count + 1)))
-        prompt = step_plan.Chunk(slot=0, start=0, count=count, new_pages=pages, samples=True)
-        decode = step_plan.Chunk(slot=0, start=count, count=1, new_pages=(), samples=False)
+        join = step_plan.Join(slot=0, token_ids=(0,) * count, num_prompt_tokens=count, params=params, pages=pages)
+        prompt = step_plan.Chunk(slot=0, start=0, count=count, samples=True)
         self.execute(step_plan.StepPlan(step=0, joins=(join,), chunks=(prompt,)))
-        self.execute(step_plan.StepPlan(step=0, joins=(), chunks=(decode,)))
+        self.execute(step_plan.StepPlan(step=0, decodes=(0,)))
 
     def close(self) -> None:
-        """Let go of weights and slab."""
+        """Let go of weights, slab and swap space."""
         self._model = None
         self._memory = None
+        self._swap_space = None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.contract import settings as contract
 
 
 def problems(values: dict[str, Any]) -> dict[str, str]:
@@ -37,6 +39,8 @@ def test_nothing_means_the_defaults_and_so_does_null() -> None:
         ("kvCache", "dtype", "int7", "one of auto, float32, float16, bfloat16"),
         ("kvCache", "memoryUtilization", float("nan"), "a number from 0.05 to 1"),
         ("kvCache", "memoryUtilization", float("inf"), "a number from 0.05 to 1"),
+        ("kvCache", "memoryUtilization", 10**400, "a number from 0.05 to 1"),
+        ("kvCache", "blockSize", 10**400, "a whole number from 1 to 256"),
         ("kvCache", "memory", "1.5Gx", "a size in bytes"),
         ("kvCache", "memory", "0", "of at least 1"),
         ("scheduler", "maxNumBatchedTokens", 2_000_000, "a whole number from 1 to 1048576"),
@@ -102,15 +106,27 @@ def test_the_hash_names_the_settings_and_not_the_place() -> None:
     assert config_parsing.config_hash(base) != config_parsing.config_hash(changed)
 
 
+RULE_KEYS = ["at", "keys", "maxPriority", "maxTokens", "maxRequests"]
+KEY_FILE = {"server": {"apiKeysFile": "/keys"}}
+RULES = st.builds(
+    dict,
+    at=st.sampled_from(["queue", "preempt", "backlog"]),
+    keys=st.lists(st.sampled_from(["a", "b"]), max_size=2),
+    maxPriority=st.integers(-100, 100),
+    maxTokens=st.none() | st.integers(1, 2**63 - 1),
+    maxRequests=st.integers(0, 2**63 - 1),
+)
+
+
 @given(
     st.dictionaries(
-        st.sampled_from(["model", "kvCache", "server", "scheduler", "hardware", "x", ""]),
+        st.sampled_from(["model", "kvCache", "server", "scheduler", "overload", "hardware", "x", ""]),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
             lambda inner: (
                 st.lists(inner, max_size=3)
                 | st.dictionaries(
-                    st.sampled_from([entry.key.split(".")[1] for entry in config_parsing.entries()]), inner
+                    st.sampled_from([entry.key.split(".")[1] for entry in config_parsing.entries()] + RULE_KEYS), inner
                 )
             ),
             max_leaves=8,
@@ -149,3 +165,72 @@ def test_the_lame_duck_time_is_part_of_the_drain_time() -> None:
     found = problems({"server": {"lameDuckSeconds": 6, "drainSeconds": 5}})
     assert "at most server.drainSeconds, 5" in found["server.lameDuckSeconds"]
     assert config_parsing.parse({"server": {"lameDuckSeconds": 5, "drainSeconds": 5}})
+
+
+def test_a_list_of_small_sections_names_every_problem_by_its_place() -> None:
+    rules = [
+        {"at": "full", "keys": "nightly", "maxTokens": 0, "maxRequests": -1, "maxPriority": 101},
+        "queue",
+        {"maxtokens": 4},
+        {"keys": ["a", 4, ""], "maxTokens": "8"},
+        None,
+    ]
+    found = problems({"overload": {"degrade": rules}, "server": {"port": -1}, "hardware": []})
+    assert found == {
+        "overload.degrade[0].at": "overload.degrade[0].at: got 'full', expected one of queue, preempt, backlog",
+        "overload.degrade[0].keys": "overload.degrade[0].keys: got 'nightly', expected a list of texts",
+        "overload.degrade[0].maxTokens": "overload.degrade[0].maxTokens: got 0, expected a whole number of at least 1",
+        "overload.degrade[0].maxRequests": (
+            "overload.degrade[0].maxRequests: got -1, expected a whole number of at least 0"
+        ),
+        "overload.degrade[0].maxPriority": (
+            "overload.degrade[0].maxPriority: got 101, expected a whole number from -100 to 100"
+        ),
+        "overload.degrade[1]": "overload.degrade[1]: got 'queue', expected a mapping of settings",
+        "overload.degrade[2].maxtokens": (
+            "overload.degrade[2].maxtokens: got 'this key', expected a known setting. "
+            "Did you mean overload.degrade[2].maxTokens?"
+        ),
+        "overload.degrade[3].keys[1]": "overload.degrade[3].keys[1]: got 4, expected a text that is not empty",
+        "overload.degrade[3].keys[2]": "overload.degrade[3].keys[2]: got '', expected a text that is not empty",
+        "overload.degrade[4]": "overload.degrade[4]: got None, expected a mapping of settings",
+        "server.port": "server.port: got -1, expected a whole number from 0 to 65535",
+        "hardware": "hardware: got [], expected a mapping of settings",
+    }
+
+
+@pytest.mark.parametrize("value", ["queue", 3, {"at": "queue"}, True])
+def test_a_list_that_is_none_is_refused(value: object) -> None:
+    found = problems({"overload": {"degrade": value}})
+    assert "expected a list of mappings with at, keys, maxPriority, maxTokens, maxRequests" in found["overload.degrade"]
+
+
+def test_a_rule_says_about_whom_it_is_and_what_it_takes() -> None:
+    rules = [{"maxTokens": 4}, {"maxPriority": 0}, {"keys": ["a"], "maxTokens": 4}, {}]
+    assert set(problems({"overload": {"degrade": rules[:1]}} | KEY_FILE)) == {"overload.degrade[0]"}
+    assert set(problems({"overload": {"degrade": rules[1:2]}} | KEY_FILE)) == {"overload.degrade[0]"}
+    assert config_parsing.parse({"overload": {"degrade": rules[2:3]}} | KEY_FILE).overload.degrade[0].max_tokens == 4
+    without_keys = problems({"overload": {"degrade": rules}})
+    assert set(without_keys) == {f"overload.degrade[{place}]" for place in (0, 1, 3)} | {"overload.degrade[2].keys"}
+    assert "because server.apiKeysFile is not set" in without_keys["overload.degrade[2].keys"]
+
+
+@given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3))
+def test_rules_survive_the_way_out_and_back_and_are_in_hash_and_changes(before: list, after: list) -> None:
+    old, new = (config_parsing.parse({"overload": {"degrade": rules}} | KEY_FILE) for rules in (before, after))
+    mapping = json.loads(json.dumps(config_parsing.to_mapping(old)))
+    assert config_parsing.parse(mapping) == old
+    assert (config_parsing.config_hash(old) == config_parsing.config_hash(new)) == (old == new)
+    changed = config_parsing.changes(old, new)
+    assert set(changed) == (set() if old == new else {"overload.degrade"})
+    assert contract.restart_hash(old) == contract.restart_hash(new)
+    assert "overload.degrade" in contract.HOT_KEYS
+
+
+def test_the_context_limit_is_hot_and_still_names_the_processes_that_it_sizes() -> None:
+    """A running engine takes a lower one over; a higher one needs a process that was started with it."""
+    assert "model.maxContextTokens" in contract.HOT_KEYS
+    assert contract.START_KEYS <= contract.HOT_KEYS
+    low, high, unset = (config_parsing.parse({"model": {"maxContextTokens": value}}) for value in (512, 1024, None))
+    assert len({contract.restart_hash(each) for each in (low, high, unset)}) == 3
+    assert set(contract.changes(low, high)) == {"model.maxContextTokens"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import page_checking_worker
 import pytest
@@ -250,7 +251,8 @@ def test_a_deadline_ends_a_running_request() -> None:
         bench.step()
     bench.now = 3.0
     bench.step()
-    assert bench.finishes["a"] is Finish.TIMEOUT
+    assert bench.finishes["a"] is Finish.DEADLINE
+    assert re.search(r"deadline of 3 s has passed: it took 3\.0 s, and had \d+ of at most 1000", bench.messages["a"])
     bench.run()
     assert bench.stats.pages_used == 0
 

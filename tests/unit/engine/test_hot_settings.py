@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import page_checking_worker
 import pytest
 
 from tidemark_runtime import config, config_parsing
-from tidemark_runtime.engine import core_engine, hot_settings, worker_thread
-from tidemark_runtime.planning import page_layout
+from tidemark_runtime.core import overload, sampling
+from tidemark_runtime.engine import core_engine, hot_settings, messages, worker_thread
+from tidemark_runtime.planning import capacity, page_layout
 from tidemark_runtime.worker import interface
 
 MIB = 2**20
@@ -72,3 +74,101 @@ def test_a_worker_that_knows_no_limit_sets_none(engine: core_engine.CoreEngine) 
 def test_what_the_server_should_have_refused_is_refused_here_too(hot: hot_settings.HotSettings) -> None:
     assert [each.key for each in hot.take_over({"scheduler": {"maxNumSeqs": 9}})] == ["scheduler.maxNumSeqs"]
     assert [each.key for each in hot.take_over(document(maxQueueSeconds="soon"))] == ["scheduler.maxQueueSeconds"]
+
+
+# ---- the context limit -------------------------------------------------------------------------------------------
+
+
+def with_model(max_context_tokens: int | None, **scheduler: Any) -> dict[str, Any]:
+    return {"model": {"maxContextTokens": max_context_tokens}, **document(**scheduler)}
+
+
+def hot_of(engine: core_engine.CoreEngine, *, started: int, own: int) -> hot_settings.HotSettings:
+    """Over a worker that was started for `started` tokens, with a model that can do `own`."""
+    shape = capacity.ModelShape(
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=8,
+        hidden_size=8,
+        intermediate_size=8,
+        vocab_size=8,
+        max_context_tokens=own,
+        weights_bytes=1,
+    )
+    known = dataclasses.replace(facts(limit_mib=2000, used_mib=1500), max_context_tokens=started, shape=shape)
+    return hot_settings.HotSettings(config_parsing.parse(with_model(started)), known, engine)
+
+
+def ask(engine: core_engine.CoreEngine, name: str, num_tokens: int) -> list[messages.SequenceOutput]:
+    params = sampling.SamplingParams(num_tokens - 4, temperature=0.0)
+    return engine.submit([messages.EngineRequest(name, [1, 2, 3, 4], params)])
+
+
+def run(engine: core_engine.CoreEngine) -> dict[str, int]:
+    """To the end of all; tokens that came out by name."""
+    tokens: dict[str, int] = {}
+    while engine.has_work:
+        for output in engine.step():
+            tokens[output.id] = tokens.get(output.id, 0) + len(output.token_ids)
+    return tokens
+
+
+def test_a_lower_context_limit_refuses_newcomers_and_leaves_alone_who_is_here(engine: core_engine.CoreEngine) -> None:
+    hot = hot_of(engine, started=2048, own=8192)
+    assert ask(engine, "runs", 200) == []
+    engine.step()
+    assert ask(engine, "waits", 200) == []
+    assert hot.take_over(with_model(64)) == []
+    (refused,) = ask(engine, "longer", 65)
+    assert (refused.finish, refused.reject) == (messages.FinishReason.REJECTED, overload.Reason.CONTEXT_LENGTH)
+    assert "65 tokens long, but the context is limited to 64 tokens" in refused.message
+    assert ask(engine, "as long", 64) == []
+    assert run(engine) == {"runs": 196, "waits": 196, "as long": 60}
+    engine.check_integrity()
+
+
+def test_a_context_limit_can_be_raised_again_up_to_that_of_the_start(engine: core_engine.CoreEngine) -> None:
+    hot = hot_of(engine, started=512, own=8192)
+    assert hot.take_over(with_model(64)) == []
+    assert hot.take_over(with_model(512)) == []
+    assert ask(engine, "long", 512) == []
+    assert ask(engine, "longer", 513)[0].reject is overload.Reason.CONTEXT_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remedy"), [(513, "restart"), (8192, "restart"), (None, "restart"), (8193, "Lower")]
+)
+def test_more_context_than_at_the_start_is_refused_with_the_reason(
+    engine: core_engine.CoreEngine, wanted: int | None, remedy: str
+) -> None:
+    hot = hot_of(engine, started=512, own=8192)
+    assert hot.take_over(with_model(100, maxQueuedRequests=3)) == []
+    (problem,) = hot.take_over(with_model(wanted, maxQueuedRequests=5))
+    assert (problem.key, problem.seen) == ("model.maxContextTokens", repr(wanted))
+    assert problem.expected == "at most 512, what this engine was started with: its tables hold no more"
+    assert "8192 tokens" in problem.remedy
+    assert remedy in problem.remedy
+    assert ("restart" in problem.remedy) == (remedy == "restart")
+    assert "limited to 100" in ask(engine, "longer", 101)[0].message, "nothing has changed"
+
+
+def test_left_out_it_is_the_models_own_limit(engine: core_engine.CoreEngine) -> None:
+    hot = hot_of(engine, started=900, own=900)
+    assert hot.take_over(with_model(100)) == []
+    assert hot.take_over(with_model(None)) == []
+    assert ask(engine, "long", 900) == []
+    assert ask(engine, "longer", 901)[0].reject is overload.Reason.CONTEXT_LENGTH
+
+
+def test_what_the_slab_cannot_hold_is_told_apart_from_what_the_limit_forbids(engine: core_engine.CoreEngine) -> None:
+    """64 pages of 16."""
+    assert ask(engine, "large", 1025)[0].reject is overload.Reason.NEVER_FITS
+    assert hot_of(engine, started=2048, own=2048).take_over(with_model(1024)) == []
+    assert ask(engine, "larger", 1025)[0].reject is overload.Reason.CONTEXT_LENGTH
+
+
+def test_every_problem_is_named(engine: core_engine.CoreEngine) -> None:
+    hot = hot_of(engine, started=512, own=512)
+    problems = hot.take_over(with_model(513, maxNumBatchedTokens=100_000))
+    assert [each.key for each in problems] == ["scheduler.maxNumBatchedTokens", "model.maxContextTokens"]

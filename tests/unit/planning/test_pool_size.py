@@ -104,9 +104,78 @@ def test_what_does_not_fit_is_refused_with_the_sum(wish: dict[str, Any], message
     assert str(caught.value) == message
 
 
+def test_swap_space_takes_its_part() -> None:
+    size = decide(swap_bytes=50 * MIB)
+    assert size.num_pages == (900 - 650) * 16
+    assert size.parts_bytes["swap"] == 50 * MIB
+    assert sum(size.parts_bytes.values()) == size.usable_bytes
+
+
+@pytest.mark.parametrize(
+    ("wish", "end"),
+    [
+        (
+            {"swap_bytes": 400 * MIB},
+            "swap space 400 MiB + KV 0.1 MiB (1 pages of 0.1 MiB) = 1,000 MiB, but 900 MiB usable (1,000 MiB x "
+            "memoryUtilization 0.9); 100 MiB too much. "
+            f"Lower kvCache.swapSpace to at most {300 * MIB - 65536} bytes, or give the service more memory",
+        ),
+        (
+            {"swap_bytes": 500 * MIB, "num_pages": 160},
+            "swap space 500 MiB + KV 10.0 MiB (160 pages of 0.1 MiB) = 1,110 MiB, but 1,000 MiB usable; 110 MiB too "
+            f"much. Lower kvCache.swapSpace to at most {390 * MIB} bytes, or give the service more memory",
+        ),
+        (
+            {"swap_bytes": 500 * MIB, "memory": 400 * MIB},
+            "swap space 500 MiB + KV 400 MiB (6400 pages of 0.1 MiB) = 1,500 MiB, but 1,000 MiB usable; 500 MiB too "
+            "much. Set kvCache.swapSpace to 0, or give the service more memory",
+        ),
+        (
+            {"swap_bytes": 100 * MIB, "num_pages": 8000},
+            "swap space 100 MiB + KV 500 MiB (8000 pages of 0.1 MiB) = 1,200 MiB, but 1,000 MiB usable; 200 MiB too "
+            "much. Lower kvCache.numPages to at most 4800, lower kvCache.swapSpace, or give the service more memory",
+        ),
+        (
+            {"swap_bytes": 100 * MIB, "memory": 350 * MIB},
+            "swap space 100 MiB + KV 350 MiB (5600 pages of 0.1 MiB) = 1,050 MiB, but 1,000 MiB usable; 50.0 MiB too "
+            f"much. Lower kvCache.memory to at most {300 * MIB} bytes, lower kvCache.swapSpace, or give more memory",
+        ),
+        (
+            {"swap_bytes": 500 * MIB, "num_pages": 8000},
+            "swap space 500 MiB + KV 500 MiB (8000 pages of 0.1 MiB) = 1,600 MiB, but 1,000 MiB usable; 600 MiB too "
+            "much. Give the service at least 1,600 MiB, or choose a smaller model or quantization",
+        ),
+    ],
+)
+def test_swap_space_that_does_not_fit_is_refused_with_the_sum(wish: dict[str, Any], end: str) -> None:
+    with pytest.raises(errors.CapacityError) as caught:
+        decide(**wish)
+    assert str(caught.value) == (
+        f"the model does not fit: weights 300 MiB + workspace 100 MiB + overhead 200 MiB + {end}"
+    )
+
+
+def test_swap_space_is_whole_pages() -> None:
+    page_bytes = LAYOUT.page_bytes
+    sizes = (0, page_bytes, 2 * page_bytes - 1, 2 * page_bytes)
+    assert [pool_size.num_swap_pages(LAYOUT, size) for size in sizes] == [0, 1, 1, 2]
+    for size in (1, page_bytes - 1):
+        with pytest.raises(errors.ConfigError) as caught:
+            pool_size.num_swap_pages(LAYOUT, size)
+        assert str(caught.value) == (
+            f"kvCache.swapSpace: got {size}, expected 0 or at least one page of 16 tokens, 65536 bytes. "
+            "Raise it, or set it to 0: pages of preempted requests are then computed again"
+        )
+
+
 def test_following_the_advice_makes_it_fit() -> None:
     assert decide(utilization=0.61).num_pages >= 1
     assert decide(limit_bytes=667 * MIB).num_pages >= 1
     assert decide(limit_bytes=400 * MIB, utilization=1.0, weights_bytes=99 * MIB).num_pages >= 1
     assert decide(num_pages=6400).num_pages == 6400
     assert decide(memory=400 * MIB).num_pages == 6400
+    assert decide(swap_bytes=300 * MIB - 65536).num_pages == 1
+    assert decide(swap_bytes=390 * MIB, num_pages=160).num_pages == 160
+    assert decide(swap_bytes=0, memory=400 * MIB).num_pages == 6400
+    assert decide(swap_bytes=100 * MIB, num_pages=4800).num_pages == 4800
+    assert decide(swap_bytes=500 * MIB, num_pages=8000, limit_bytes=1600 * MIB).num_pages == 8000

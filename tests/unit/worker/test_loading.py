@@ -17,6 +17,8 @@ from tidemark_runtime.model import linear, sources
 from tidemark_runtime.worker import cpu, loading, torch_worker
 
 MIB = 1 << 20
+PAGES = (7, 2, 9, 4)
+"""Of the sequence that `generate` runs."""
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +64,11 @@ def create(path: Path, **sections: dict[str, Any]) -> torch_worker.TorchWorker:
 
 def generate(worker: torch_worker.TorchWorker, prompt: tuple[int, ...], num_tokens: int) -> list[int]:
     params = sampling.SamplingParams(max_tokens=num_tokens, temperature=0.0)
-    join, pages = step_plan.Join(0, prompt, len(prompt), params), (7, 2, 9, 4)
-    chunk = step_plan.Chunk(0, 0, len(prompt), pages, True)
-    found = list(worker.execute(step_plan.StepPlan(1, (join,), (chunk,))).token_ids)
+    join = step_plan.Join(0, prompt, len(prompt), params, pages=PAGES)
+    chunk = step_plan.Chunk(0, 0, len(prompt), True)
+    found = list(worker.execute(step_plan.StepPlan(step=1, joins=(join,), chunks=(chunk,))).token_ids)
     for step in range(num_tokens - 1):
-        chunk = step_plan.Chunk(0, len(prompt) + step, 1, (), True)
-        found += worker.execute(step_plan.StepPlan(2 + step, (), (chunk,))).token_ids
+        found += worker.execute(step_plan.StepPlan(step=2 + step, decodes=(0,))).token_ids
     return found
 
 
@@ -108,6 +109,42 @@ def test_settings_reach_the_layout_and_the_tables(folder: Path) -> None:
     facts = create(folder, kv_cache={"dtype": "float16"}, model={"max_context_tokens": 20}).facts
     assert facts.layout.dtype == "float16"
     assert facts.max_context_tokens == 20
+
+
+def test_swap_space_is_whole_pages_and_its_speed_is_measured(folder: Path) -> None:
+    plain = create(folder).facts
+    assert (plain.num_host_pages, plain.page_copy_seconds) == (0, 0.0)
+    assert "swap" not in plain.memory_bytes
+    facts = create(folder, kv_cache={"swap_space": 5 * plain.layout.page_bytes - 1}).facts
+    assert facts.num_host_pages == 4
+    assert facts.memory_bytes["swap"] == 4 * plain.layout.page_bytes
+    assert 0 < facts.page_copy_seconds < 1
+
+
+def test_a_sequence_that_was_swapped_out_goes_on_as_if_nothing_had_happened(folder: Path) -> None:
+    """To the host, its pages written by another, and back to other pages: the KV is the same to the byte."""
+    page_bytes = create(folder).facts.layout.page_bytes
+    loaded = loading.load(
+        settings(kv_cache={"swap_space": 3 * page_bytes}), source(folder), lambda _phase, _fraction: None
+    )
+    worker = torch_worker.TorchWorker(loaded.model, loaded.memory, loaded.facts, 3)
+    prompt, slab = (5, 1, 40, 7, 9, 2), loaded.memory.slab
+    found = generate(worker, prompt, 3)
+    held, back = [7, 2], [11, 0]
+    kept = slab[held].clone()
+    out = tuple(step_plan.Copy(page, 2 - place) for place, page in enumerate(held))
+    worker.execute(step_plan.StepPlan(step=10, swaps_out=out))
+    generate(worker, (1, 2, 3, 4, 5, 6, 7), 2)
+    assert not torch.equal(slab[held], kept)
+    swaps_in = tuple(step_plan.Copy(back[place], 2 - place) for place in range(2))
+    worker.execute(step_plan.StepPlan(step=20, swaps_in=swaps_in))
+    assert torch.equal(slab[back], kept)
+    params = sampling.SamplingParams(max_tokens=6, temperature=0.0)
+    join = step_plan.Join(1, (*prompt, *found), len(prompt), params, pages=(*back, 5))
+    found += worker.execute(step_plan.StepPlan(step=21, joins=(join,), decodes=(1,))).token_ids
+    for step in (22, 23):
+        found += worker.execute(step_plan.StepPlan(step=step, decodes=(1,))).token_ids
+    assert found == recomputed(folder, prompt, 6)
 
 
 def test_bfloat16_runs_on_any_processor(gguf_file: Path) -> None:
@@ -151,6 +188,10 @@ def test_without_a_wish_the_slab_never_exceeds_what_can_be_used(folder: Path) ->
         ({"model": {"max_context_tokens": 65}}, r"model\.maxContextTokens: got 65, expected at most 64"),
         ({"model": {"dtype": "float16"}}, r"model\.dtype: got 'float16', expected auto, float32 or bfloat16"),
         ({"hardware": {"memory": 1 << 50}}, r"hardware\.memory: got 1125899906842624, expected at most \d+ bytes"),
+        (
+            {"kv_cache": {"swap_space": 100}},
+            r"kvCache\.swapSpace: got 100, expected 0 or at least one page of 4 tokens, \d+ bytes\. Raise it, or set",
+        ),
     ],
 )
 def test_settings_that_the_model_or_the_machine_cannot_hold(
@@ -163,6 +204,12 @@ def test_settings_that_the_model_or_the_machine_cannot_hold(
 def test_too_little_memory_is_refused_with_the_sum(folder: Path) -> None:
     with pytest.raises(errors.CapacityError, match=r"weights .* \+ workspace .* \+ overhead .* \+ KV"):
         create(folder, hardware={"memory": 50 * MIB}, kv_cache={"num_pages": None})
+
+
+def test_swap_space_larger_than_the_memory_is_refused_with_the_sum(folder: Path) -> None:
+    """It would be backed page by page, and the process killed later, under load."""
+    with pytest.raises(errors.CapacityError, match=r"\+ swap space [\d,]+ MiB \+ KV .* Lower kvCache\.swapSpace to at"):
+        create(folder, kv_cache={"swap_space": 1 << 50})
 
 
 def test_the_number_of_threads_is_what_the_process_may_use(folder: Path) -> None:

@@ -32,9 +32,7 @@ def make_tables(all_params: tuple[dict[str, Any], ...], prompt: tuple[int, ...] 
         step_plan.Join(slot, (*prompt, 7, 7), len(prompt), sampling.SamplingParams(max_tokens=9, **params))
         for slot, params in enumerate(all_params)
     )
-    length = len(prompt) + 2
-    chunks = tuple(step_plan.Chunk(slot, 0, length, (2 * slot, 2 * slot + 1), True) for slot in range(len(joins)))
-    tables.apply(step_plan.StepPlan(0, joins, chunks))
+    tables.apply(step_plan.StepPlan(step=0, joins=joins))
     return tables
 
 

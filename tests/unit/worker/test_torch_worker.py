@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import random_plans
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ class ToyModel:
         return torch.stack(rows) if rows else torch.empty(0, VOCAB)
 
 
-def make_worker(num_pages: int, block_size: int) -> torch_worker.TorchWorker:
+def make_worker(num_pages: int, block_size: int, num_host_pages: int = 0) -> torch_worker.TorchWorker:
     layout = page_layout.PageLayout(page_layout.KVShape(1, 1, 1), block_size, "float32")
     facts = interface.WorkerFacts(
         kind="torch",
@@ -56,6 +56,7 @@ def make_worker(num_pages: int, block_size: int) -> torch_worker.TorchWorker:
         dtype="float32",
         layout=layout,
         num_pages=num_pages,
+        num_host_pages=num_host_pages,
         max_context_tokens=MAX_CONTEXT,
         memory_bytes={},
     )
@@ -68,81 +69,10 @@ def alone(prompt: list[int], params: sampling.SamplingParams) -> list[int]:
     tokens = list(prompt)
     while len(tokens) < len(prompt) + params.max_tokens:
         tables = slots.SlotTables(1, MAX_CONTEXT, MAX_CONTEXT)
-        join = step_plan.Join(0, tuple(tokens), len(prompt), params)
-        tables.apply(step_plan.StepPlan(0, (join,), (step_plan.Chunk(0, 0, len(tokens), (0,), True),)))
+        tables.apply(step_plan.StepPlan(step=0, joins=(step_plan.Join(0, tuple(tokens), len(prompt), params),)))
         token_ids, _ = sampler.sample(toy_logits(tokens).unsqueeze(0), tables, np.array([0]))
         tokens.append(int(token_ids[0]))
     return tokens[len(prompt) :]
-
-
-@dataclass
-class Running:
-    """A sequence as the driver below sees it."""
-
-    prompt: list[int]
-    params: sampling.SamplingParams
-    tokens: list[int] = field(default_factory=list)
-    slot: int | None = None
-    num_computed: int = 0
-    pages: list[int] = field(default_factory=list)
-
-    @property
-    def done(self) -> bool:
-        return len(self.tokens) == len(self.prompt) + self.params.max_tokens
-
-
-class Driver:
-    """Makes random but valid plans, and checks nothing itself."""
-
-    def __init__(self, chance: random.Random, sequences: list[Running], num_pages: int, block_size: int) -> None:
-        self._chance = chance
-        self._sequences = sequences
-        self._block_size = block_size
-        self._free_pages = list(range(num_pages))
-        self._free_slots = list(range(NUM_SLOTS))
-        self._step = 0
-
-    def plan(self) -> tuple[step_plan.StepPlan | None, list[Running]]:
-        """The next plan and the sequences that sample in it; None where chance picked nothing."""
-        joins: list[step_plan.Join] = []
-        chunks: list[step_plan.Chunk] = []
-        sampling_now: list[Running] = []
-        for sequence in self._chance.sample(self._sequences, len(self._sequences)):
-            if sequence.done or self._chance.random() < 0.3:
-                continue
-            if sequence.slot is not None and self._chance.random() < 0.1:
-                self.leave(sequence)
-                continue
-            chunk = self._chunk(sequence, joins)
-            if chunk is not None:
-                chunks.append(chunk)
-                sampling_now += [sequence] if chunk.samples else []
-        self._step += 1
-        return (step_plan.StepPlan(self._step, tuple(joins), tuple(chunks)) if chunks else None), sampling_now
-
-    def leave(self, sequence: Running) -> None:
-        """Finished or preempted: slot and pages are free for others at once."""
-        if sequence.slot is not None:
-            self._free_slots.append(sequence.slot)
-        self._free_pages += sequence.pages
-        self._chance.shuffle(self._free_pages)
-        sequence.slot, sequence.num_computed, sequence.pages = None, 0, []
-
-    def _chunk(self, sequence: Running, joins: list[step_plan.Join]) -> step_plan.Chunk | None:
-        count = self._chance.randint(1, len(sequence.tokens) - sequence.num_computed)
-        end = sequence.num_computed + count
-        num_new = -(-end // self._block_size) - len(sequence.pages)
-        if num_new > len(self._free_pages) or (sequence.slot is None and not self._free_slots):
-            return None
-        if sequence.slot is None:
-            sequence.slot = self._free_slots.pop()
-            tokens, num_prompt = tuple(sequence.tokens), len(sequence.prompt)
-            joins.append(step_plan.Join(sequence.slot, tokens, num_prompt, sequence.params))
-        new_pages = tuple(self._free_pages.pop() for _ in range(num_new))
-        sequence.pages += new_pages
-        chunk = step_plan.Chunk(sequence.slot, sequence.num_computed, count, new_pages, end == len(sequence.tokens))
-        sequence.num_computed = end
-        return chunk
 
 
 CHOICES = (
@@ -153,63 +83,134 @@ CHOICES = (
 )
 
 
-@given(seed=st.integers(0, 10**9), block_size=st.integers(1, 6), spare_pages=st.integers(0, 8))
+@given(
+    seed=st.integers(0, 10**9),
+    block_size=st.integers(1, 6),
+    spare_pages=st.integers(0, 8),
+    num_host_pages=st.sampled_from((0, 4, 30)),
+)
 @settings(deadline=None, max_examples=60)
-def test_random_plans_give_what_each_sequence_gets_alone(seed: int, block_size: int, spare_pages: int) -> None:
+def test_random_plans_give_what_each_sequence_gets_alone(
+    seed: int, block_size: int, spare_pages: int, num_host_pages: int
+) -> None:
     chance = random.Random(seed)
+    beginning = [chance.randrange(VOCAB) for _ in range(10)]
     sequences = [
-        Running([chance.randrange(VOCAB) for _ in range(chance.randint(1, 12))], chance.choice(CHOICES))
+        random_plans.Running(
+            beginning[: chance.randint(0, 10)] + [chance.randrange(VOCAB) for _ in range(chance.randint(1, 3))],
+            chance.choice(CHOICES),
+        )
         for _ in range(6)
     ]
-    for sequence in sequences:
-        sequence.tokens = list(sequence.prompt)
-    num_pages = -(-18 // block_size) + spare_pages
-    worker = make_worker(num_pages, block_size)
-    driver = Driver(chance, sequences, num_pages, block_size)
-    while not all(sequence.done for sequence in sequences):
-        plan, sampling_now = driver.plan()
-        if plan is None:
-            stuck = [sequence for sequence in sequences if sequence.slot is not None]
-            if stuck and chance.random() < 0.5:
-                driver.leave(chance.choice(stuck))
-            continue
-        result = worker.execute(plan)
-        assert result.step == plan.step
-        assert len(result.token_ids) == len(result.logprobs) == len(sampling_now)
-        for sequence, token, logprobs in zip(sampling_now, result.token_ids, result.logprobs, strict=True):
-            assert (logprobs is not None) == (sequence.params.num_logprobs is not None)
-            sequence.tokens.append(token)
-            if sequence.done:
-                driver.leave(sequence)
+    worker = make_worker(-(-19 // block_size) + spare_pages, block_size, num_host_pages)
+    random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS).run(worker)
     for sequence in sequences:
         assert sequence.tokens[len(sequence.prompt) :] == alone(sequence.prompt, sequence.params)
 
 
+def test_the_random_plans_hold_what_they_are_meant_to() -> None:
+    found: dict[str, int] = {"num_swapped_pages": 0, "num_shared_pages": 0, "num_copies_only": 0}
+    for seed in range(20):
+        chance = random.Random(seed)
+        sequences = [random_plans.Running([1, 2, 3, 4, 5, 6], CHOICES[index % 2]) for index in range(5)]
+        worker = make_worker(8, 2, 20)
+        driver = random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS)
+        driver.run(worker)
+        found = {name: count + getattr(driver, name) for name, count in found.items()}
+    assert all(count >= 20 for count in found.values()), found
+
+
 def test_the_next_plan_needs_no_value_from_the_one_before() -> None:
-    """One step ahead: both plans are made before the first has run."""
+    """One step ahead: all plans are made before the first has run."""
     params = sampling.SamplingParams(max_tokens=3, temperature=1.0, seed=5)
     worker = make_worker(8, 4)
-    join = step_plan.Join(1, (3, 1, 4), 3, params)
+    join = step_plan.Join(1, (3, 1, 4), 3, params, pages=(6,))
+    decodes = (1,)
     plans = [
-        step_plan.StepPlan(1, (join,), (step_plan.Chunk(1, 0, 3, (6,), True),)),
-        step_plan.StepPlan(2, (), (step_plan.Chunk(1, 3, 1, (), True),)),
-        step_plan.StepPlan(3, (), (step_plan.Chunk(1, 4, 1, (2,), True),)),
+        step_plan.StepPlan(step=1, joins=(join,), chunks=(step_plan.Chunk(1, 0, 3, True),)),
+        step_plan.StepPlan(step=2, decodes=decodes),
+        step_plan.StepPlan(step=3, new_pages=(step_plan.NewPages(1, (2,)),), decodes=decodes),
     ]
     assert [worker.execute(plan).token_ids[0] for plan in plans] == alone([3, 1, 4], params)
 
 
-@pytest.mark.parametrize(("num_pages", "block_size"), [(1, 1), (1, 2), (3, 4), (20, 16)])
-def test_warming_up_fits_any_slab_and_leaves_no_trace(num_pages: int, block_size: int) -> None:
-    worker = make_worker(num_pages, block_size)
-    worker.warm_up()
+def test_tokens_come_for_the_decodes_first_and_then_for_the_chunks() -> None:
+    greedy = sampling.SamplingParams(max_tokens=2, temperature=0.0)
+    worker = make_worker(8, 4)
+    prompts = {2: [3, 1, 4], 0: [1, 5], 3: [9, 2, 6], 1: [5, 3]}
+    joins = tuple(
+        step_plan.Join(slot, tuple(prompt), len(prompt), greedy, pages=(slot, slot + 4))
+        for slot, prompt in prompts.items()
+    )
+    first = step_plan.StepPlan(
+        step=1, joins=joins, chunks=(step_plan.Chunk(2, 0, 2, False), step_plan.Chunk(0, 0, 1, False))
+    )
+    assert worker.execute(first).token_ids == ()
+    chunks = (step_plan.Chunk(1, 0, 2, True), step_plan.Chunk(3, 0, 3, True))
+    found = worker.execute(step_plan.StepPlan(step=2, decodes=(2, 0), chunks=chunks)).token_ids
+    assert list(found) == [alone(prompts[slot], greedy)[0] for slot in (2, 0, 1, 3)]
+
+
+def test_a_plan_of_copies_only_computes_nothing() -> None:
+    worker = make_worker(4, 4, num_host_pages=3)
+    result = worker.execute(step_plan.StepPlan(step=7, swaps_out=(step_plan.Copy(1, 2),)))
+    assert (result.step, result.token_ids, result.logprobs) == (7, (), ())
+    assert 0 < result.swap_seconds <= result.execute_seconds
+
+
+def test_without_copies_no_time_is_spent_on_them() -> None:
+    worker = make_worker(4, 4, num_host_pages=3)
     params = sampling.SamplingParams(max_tokens=1, temperature=0.0)
-    plan = step_plan.StepPlan(1, (step_plan.Join(0, (9,), 1, params),), (step_plan.Chunk(0, 0, 1, (0,), True),))
+    join = step_plan.Join(0, (9,), 1, params, pages=(0,))
+    result = worker.execute(step_plan.StepPlan(step=1, joins=(join,), decodes=(0,)))
+    assert result.swap_seconds == 0.0
+    assert len(result.token_ids) == 1
+
+
+def test_a_page_that_changes_hands_in_the_plan_of_its_copy_keeps_the_old_bytes() -> None:
+    """Out, to another sequence and written anew, all in one plan; then back in, elsewhere."""
+    params = sampling.SamplingParams(max_tokens=3, temperature=0.0)
+    worker = make_worker(3, 4, num_host_pages=1)
+    first = step_plan.Join(0, (3, 1, 4), 3, params, pages=(2,))
+    other = step_plan.Join(0, (8, 8, 8, 8), 4, params, pages=(2, 0))
+    start = worker.execute(
+        step_plan.StepPlan(step=1, joins=(first,), chunks=(step_plan.Chunk(0, 0, 3, True),))
+    ).token_ids
+    worker.execute(
+        step_plan.StepPlan(
+            step=2,
+            swaps_out=(step_plan.Copy(2, 0),),
+            joins=(other,),
+            chunks=(step_plan.Chunk(0, 0, 4, True),),
+        )
+    )
+    back = step_plan.Join(1, (3, 1, 4, *start), 3, params, pages=(1,))
+    third = worker.execute(
+        step_plan.StepPlan(step=3, swaps_in=(step_plan.Copy(1, 0),), joins=(back,), decodes=(1,))
+    ).token_ids
+    assert [*start, *third] == alone([3, 1, 4], params)[:2]
+
+
+@pytest.mark.parametrize(("num_pages", "block_size"), [(1, 1), (1, 2), (3, 4), (20, 16)])
+@pytest.mark.parametrize("num_host_pages", [0, 2])
+def test_warming_up_fits_any_slab_and_leaves_no_trace(num_pages: int, block_size: int, num_host_pages: int) -> None:
+    worker = make_worker(num_pages, block_size, num_host_pages)
+    worker.warm_up()
+    assert (worker.facts.page_copy_seconds > 0) == (num_host_pages > 0)
+    params = sampling.SamplingParams(max_tokens=1, temperature=0.0)
+    join = step_plan.Join(0, (9,), 1, params, pages=(0,))
+    plan = step_plan.StepPlan(step=1, joins=(join,), chunks=(step_plan.Chunk(0, 0, 1, True),))
     assert list(worker.execute(plan).token_ids) == alone([9], params)
+
+
+def test_copies_without_swap_space_stop() -> None:
+    worker = make_worker(2, 4)
+    with pytest.raises(ValueError, match="the swap space has 0"):
+        worker.execute(step_plan.StepPlan(step=1, swaps_out=(step_plan.Copy(0, 0),)))
 
 
 def test_a_closed_worker_refuses() -> None:
     worker = make_worker(1, 4)
     worker.close()
-    plan = step_plan.StepPlan(1, (), (step_plan.Chunk(0, 0, 1, (0,), False),))
     with pytest.raises(RuntimeError, match="closed"):
-        worker.execute(plan)
+        worker.execute(step_plan.StepPlan(step=1, decodes=(0,)))

@@ -1,0 +1,176 @@
+"""What happens to a request that arrives when much is waiting: accepted, accepted instead of others, or refused.
+
+A refusal comes at once, says why, and when to come back: after as long as what waits now is predicted to take. What
+the queue can lose for a newcomer is of lower priority, or a retry where the newcomer is a first try; among these the
+lowest priority goes first, and the one that came last. Retries have a budget of their own, so that a storm of them
+finds the queue closed while first tries still find it open.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidemark_runtime import config
+from tidemark_runtime.core import waiting_queue
+
+_FORGET_SECONDS = 30.0
+"""How fast the pace of the queue is forgotten: about the length of a burst."""
+
+LEAST_RETRY_AFTER_SECONDS = 1.0
+
+
+class Reason(StrEnum):
+    """Why a request was refused; the metric's label, and the server turns it into a status."""
+
+    QUEUE_FULL = "queue_full"
+    """`max_queued_requests` wait."""
+    QUEUE_TOKENS = "queue_tokens"
+    """`max_queued_tokens` wait."""
+    RETRY_BUDGET = "retry_budget"
+    """So many retries wait that one more would take room from first tries."""
+    QUEUE_TIME = "queue_time"
+    """It is predicted to wait longer than `max_queue_seconds`."""
+    DEADLINE = "deadline"
+    """It is predicted to wait past its own deadline."""
+    SHED = "shed"
+    """It waited, and had to go for one of higher priority, or for a first try."""
+    NEVER_FITS = "never_fits"
+    """It could become longer than the whole slab."""
+    CONTEXT_LENGTH = "context_length_exceeded"
+    """It could become longer than the context limit in force."""
+    DRAINING = "draining"
+    """The engine goes away."""
+
+
+class Pace:
+    """How many tokens of requests get their first turn in a second, while somebody waits."""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
+        self._last: float | None = None
+
+    def look(self, now: float, num_tokens_started: int, *, somebody_waits: bool) -> None:
+        """Called in every step: so many tokens' requests have started since the last look."""
+        if self._last is not None:
+            elapsed = max(0.0, now - self._last)
+            kept = math.exp(-elapsed / _FORGET_SECONDS)
+            self._tokens = self._tokens * kept + num_tokens_started
+            self._seconds = self._seconds * kept + elapsed
+        self._last = now if somebody_waits else None
+
+    def seconds_for(self, num_tokens: int) -> float | None:
+        """Until so many tokens' requests have had their first turn; None as long as there is nothing to judge by."""
+        if self._tokens <= 0.0 or self._seconds <= 0.0:
+            return None
+        return num_tokens * self._seconds / self._tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Requests that come together, and are accepted or refused together."""
+
+    num: int
+    num_tokens: int
+    """With the most they may generate."""
+    priority: int = 0
+    is_retry: bool = False
+    deadline_seconds: float | None = None
+    """From now; the soonest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is here already."""
+
+    num_places: int
+    """In the running batch, free."""
+    num_running: int
+    queue: waiting_queue.WaitingQueue
+    pace: Pace
+
+    @property
+    def starts_at_once(self) -> bool:
+        return self.num_places > 0 and not len(self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: Reason
+    message: str
+    retry_after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """`num_shed` of those that wait must go first, or more until `num_tokens_shed` are gone."""
+
+    num_shed: int = 0
+    num_tokens_shed: int = 0
+
+
+def decide(arrival: Arrival, here: Situation, settings: config.SchedulerConfig) -> Acceptance | Refusal:
+    """All of an arrival, or nothing of it."""
+    ahead = here.queue.ahead_of(arrival.priority)
+    wait = 0.0 if here.starts_at_once else here.pace.seconds_for(ahead.num_tokens)
+    retry_after = max(LEAST_RETRY_AFTER_SECONDS, wait or 0.0)
+    for refusal in (_of_retries(arrival, here, settings), _of_time(arrival, wait, settings)):
+        if refusal is not None:
+            return Refusal(*refusal, retry_after)
+    room = settings.max_queued_requests + here.num_places - len(here.queue)
+    sheddable = here.queue.sheddable(arrival.priority, is_retry=arrival.is_retry)
+    num_short = arrival.num - room
+    if num_short > sheddable.num:
+        return Refusal(
+            Reason.QUEUE_FULL,
+            f"{here.num_running} requests are running and {len(here.queue)} waiting; there is room for "
+            f"{max(0, room)} more (maxQueuedRequests is {settings.max_queued_requests}), not for {arrival.num}. "
+            "Try again later.",
+            retry_after,
+        )
+    tokens_short = _tokens_short(arrival, here, settings)
+    if tokens_short > sheddable.num_tokens:
+        return Refusal(
+            Reason.QUEUE_TOKENS,
+            f"requests of {here.queue.fresh.num_tokens} tokens are waiting, and this one may become "
+            f"{arrival.num_tokens}; together at most {settings.max_queued_tokens} may wait (maxQueuedTokens). "
+            "Try again later, or lower max_tokens.",
+            retry_after,
+        )
+    return Acceptance(max(0, num_short), max(0, tokens_short))
+
+
+def _tokens_short(arrival: Arrival, here: Situation, settings: config.SchedulerConfig) -> int:
+    """One that waits behind nobody is never too large for the queue."""
+    if settings.max_queued_tokens is None or not here.queue.fresh.num:
+        return 0
+    return here.queue.fresh.num_tokens + arrival.num_tokens - settings.max_queued_tokens
+
+
+def _of_retries(arrival: Arrival, here: Situation, settings: config.SchedulerConfig) -> tuple[Reason, str] | None:
+    budget = math.floor(settings.retry_share * settings.max_queued_requests)
+    waiting = here.queue.retries.num
+    if not arrival.is_retry or here.starts_at_once or waiting + arrival.num <= budget:
+        return None
+    return Reason.RETRY_BUDGET, (
+        f"{waiting} retries are waiting, and at most {budget} may (retryShare {settings.retry_share:g} of "
+        f"maxQueuedRequests {settings.max_queued_requests}), so that they leave room for first tries. Try again later."
+    )
+
+
+def _of_time(arrival: Arrival, wait: float | None, settings: config.SchedulerConfig) -> tuple[Reason, str] | None:
+    if wait is None:
+        return None
+    if arrival.deadline_seconds is not None and wait > arrival.deadline_seconds:
+        return Reason.DEADLINE, (
+            f"the request would wait about {wait:.1f} s for its first turn, and its deadline is in "
+            f"{arrival.deadline_seconds:g} s: it would be late anyway. Try again later, or allow more time."
+        )
+    if wait > settings.max_queue_seconds:
+        return Reason.QUEUE_TIME, (
+            f"the request would wait about {wait:.1f} s for its first turn, longest allowed are "
+            f"{settings.max_queue_seconds:g} s (maxQueueSeconds). Try again later."
+        )
+    return None
