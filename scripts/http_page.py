@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from tidemark_runtime import errors
+from tidemark_runtime import config, errors
 from tidemark_runtime.contract import http
 from tidemark_runtime.server import admin, auth, conversation, validation
 
@@ -32,8 +32,42 @@ Health, status and metrics never ask for a key; `/v1` does when `server.apiKeysF
 `/admin` asks for a token of `server.adminTokenFile` in the same header, never for an API key; without that file it is
 404 `admin_disabled`. With `server.tlsCertFile` and `server.tlsKeyFile` everything is HTTPS. After SIGTERM every answer
 says `Connection: close`.
-Every answer carries `{http.REQUEST_ID_HEADER}`: the client's own (at most 128 plain characters) or a new one.
+
+## Headers
 """
+
+_REQUEST_HEADERS = (
+    (http.REQUEST_ID_HEADER, "at most 128 plain characters", "Comes back with the answer; else there is a new one."),
+    (
+        http.PRIORITY_HEADER,
+        f"a whole number from {config.PRIORITY_MIN} to {config.PRIORITY_MAX}",
+        "A larger one goes first, strictly, and may take memory from running ones of lower priority. Wins over "
+        "`service_tier`. More than the API key may have is refused with 403.",
+    ),
+    (
+        http.RETRY_COUNT_HEADER,
+        "a whole number of at least 0",
+        "How often the client has sent this request before; above 0 it is a retry.",
+    ),
+    (
+        http.OPENAI_RETRY_COUNT_HEADER,
+        "anything",
+        "The same; OpenAI's clients send it by themselves. What is no number counts as 0.",
+    ),
+)
+_ANSWER_HEADERS = (
+    (http.REQUEST_ID_HEADER, "Every answer has it."),
+    (http.PRIORITY_HEADER, "The priority that a generation request had."),
+    (
+        http.DEGRADED_HEADER,
+        "What a rule of `overload.degrade` took: `max_tokens=256; rule=overload.degrade[0]; at=queue`. Also in a "
+        "refusal by such a rule.",
+    ),
+    (
+        "Retry-After",
+        "When to come back, rounded up to whole seconds. Beside it `retry-after-ms`, which OpenAI's clients prefer.",
+    ),
+)
 
 _WORDS: Mapping[str, tuple[str, str, str]] = {
     # field: (what it accepts, or "" to say what `validation.NUMBERS` says; default, or "" likewise; meaning)
@@ -74,7 +108,17 @@ _WORDS: Mapping[str, tuple[str, str, str]] = {
     "add_special_tokens": ("true or false", "true", "Whether a text prompt gets the model's opening token."),
     "stream": ("true or false", "false", "See below."),
     "stream_options": ('`{"include_usage": true}`', "none", "Only with `stream: true`."),
-    "deadline_seconds": ("", "none", "From arrival; what is not finished then ends."),
+    "deadline_seconds": (
+        "",
+        "none",
+        "From arrival; what is not finished then ends, and what would be late anyway is refused at once.",
+    ),
+    "service_tier": (
+        f"one of {', '.join(f'`{tier}`' for tier in validation.SERVICE_TIERS)}",
+        "`auto`",
+        "`priority` and `fast` are priority 1, `flex` is -1, the others what the API key has (0 unless the key file "
+        "says more). The answer's `service_tier` says by `priority`, `default` or `flex` which sign its priority had.",
+    ),
 }
 
 _FIELDS_HEADER = """\
@@ -97,6 +141,14 @@ _STREAMS = """\
 - After the first token, an error is one last event `data: {"error": {...}}`, without `[DONE]`.
 - Only whole characters are sent, and nothing that could still become a stop string.
 - A client that closes its connection ends its request; its memory is free within a step.
+"""
+
+_USAGE = """\
+## Usage
+
+`usage` counts each prompt once, whatever `n` is, and all choices. `prompt_tokens_details.cached_tokens` is how many
+tokens of the prompts were found in the prefix cache, and so were not computed again; the last chunk of a stream has it,
+too. The cache is shared among the requests of one API key; without a key file, among all.
 """
 
 _ADMIN = (
@@ -156,7 +208,9 @@ _ADMIN = (
 _ERRORS_HEADER = """\
 ## Errors
 
-`{"error": {"message", "type", "param", "code"}}`. 429 and 503 (except `engine_dead`) carry `Retry-After`.
+`{"error": {"message", "type", "param", "code"}}`. 429 and 503 (except `engine_dead`) carry `Retry-After` and
+`retry-after-ms`; of a queue it is how long what waits is predicted to take. What to do about each 429:
+[overload](../operations/overload.md).
 
 | status | code | when |
 |---|---|---|"""
@@ -168,8 +222,18 @@ _OTHER_ERRORS = (
     (404, "–", "There is no such route."),
     (405, "–", "The route takes another method."),
     (429, "`queue_full`", "The queue has `scheduler.maxQueuedRequests` requests."),
-    (429, "`queue_timeout`", "No first turn within `scheduler.maxQueueSeconds`, or before the request's own deadline."),
-    (429, "`deadline`", "The request's own deadline passed after its first token."),
+    (429, "`queue_tokens`", "The queue has `scheduler.maxQueuedTokens` tokens."),
+    (429, "`queue_time`", "It is predicted to wait longer than `scheduler.maxQueueSeconds`."),
+    (429, "`queue_timeout`", "No first turn within `scheduler.maxQueueSeconds`."),
+    (
+        429,
+        "`deadline`",
+        "It is predicted to wait past its own deadline; or that passed, before its first token or after it. Not 504: "
+        "after `Retry-After` the same request may be in time.",
+    ),
+    (429, "`retry_budget`", "It is a retry, and as many retries wait as `scheduler.retryShare` leaves room for."),
+    (429, "`shed`", "It waited, and its place went to one of higher priority, or to a first try."),
+    (429, "`degraded`", "A rule of `overload.degrade` lets no more of its kind in now."),
     (500, "`engine_failed`", "The engine failed while it worked on this request."),
     (500, "`internal_error`", "The server failed; its log says why."),
     (503, "`loading`", "The model is still loading."),
@@ -187,6 +251,12 @@ def render() -> str:
     refused = (_refused(name, neutral) for name, neutral in validation.REFUSED_FIELDS.items())
     parts = [
         _HEADER,
+        "| header of a request | accepts | meaning |\n|---|---|---|",
+        *(f"| `{name}` | {accepts} | {meaning} |" for name, accepts, meaning in _REQUEST_HEADERS),
+        "",
+        "| header of an answer | meaning |\n|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in _ANSWER_HEADERS),
+        "",
         _FIELDS_HEADER,
         *(_field(name) for name in _WORDS),
         "",
@@ -197,6 +267,7 @@ def render() -> str:
         "Any other field is refused, with the nearest known name.",
         "",
         _STREAMS,
+        _USAGE,
         _ADMIN,
         _ERRORS_HEADER,
         *(f"| {status} | {code} | {when} |" for status, code, when in sorted(_errors(), key=lambda row: row[0])),

@@ -64,7 +64,7 @@ def create_context(
     server = parsed.server
     files = _Files(clock)
     api_keys = files.keys("server.apiKeysFile", server.api_keys_file)
-    admin_tokens = files.keys("server.adminTokenFile", server.admin_token_file)
+    admin_tokens = files.keys("server.adminTokenFile", server.admin_token_file, attributes=False)
     certificate = files.certificate(server.tls_cert_file, server.tls_key_file)
     files.check()
     return context.Context(
@@ -85,11 +85,11 @@ class _Files:
         self._clock = clock
         self._problems: list[errors.Problem] = []
 
-    def keys(self, setting: str, path: str | None) -> keys.KeyFile | None:
+    def keys(self, setting: str, path: str | None, *, attributes: bool = True) -> keys.KeyFile | None:
         if path is None:
             return None
         try:
-            return keys.KeyFile(Path(path), self._clock, setting)
+            return keys.KeyFile(Path(path), self._clock, setting, attributes=attributes)
         except errors.ConfigError as error:
             self._problems += error.problems
             return None

@@ -7,7 +7,9 @@ from starlette.datastructures import Headers
 
 from tidemark_runtime import errors
 from tidemark_runtime.contract import http
-from tidemark_runtime.server import context, responses
+from tidemark_runtime.server import context, key_lines, responses
+
+_SCOPE_KEY = "tidemark.key"
 
 
 class NoAdmin(errors.RequestError):
@@ -19,7 +21,8 @@ class NoAdmin(errors.RequestError):
 
 
 class Gate:
-    """ASGI middleware: every path but the open ones needs a key, and is refused before its body is read.
+    """ASGI middleware: every path but the open ones needs a key, and is refused before its body is read. What comes
+    after it asks `key_of` whose the request is.
 
     Below /admin it is an admin token instead, and where no token file is set, there is nothing.
     """
@@ -40,7 +43,9 @@ class Gate:
         if keys is None or path in http.OPEN_PATHS:
             return None
         key = _bearer(scope)
-        if key is not None and keys.allows(key):
+        known = keys.find(key) if key is not None else None
+        if known is not None:
+            scope[_SCOPE_KEY] = known
             return None
         self._shared.metrics.rejected("unauthorized")
         return errors.Unauthorized(
@@ -63,6 +68,12 @@ class Gate:
             else "Incorrect admin token. An API key does not open /admin.",
             code="invalid_admin_token",
         )
+
+
+def key_of(scope: types.Scope) -> key_lines.Key:
+    """Whose key opened the gate for this request."""
+    key: key_lines.Key = scope.get(_SCOPE_KEY, key_lines.ANYONE)
+    return key
 
 
 def _bearer(scope: types.Scope) -> str | None:

@@ -37,6 +37,7 @@ class ChatReply:
         self._id = f"chatcmpl-{work.id}"
         self._created = shared.unix_time()
         self._model = shared.model_name
+        self._tier = work.who.tier
         self._text = serving.text
         self._num_choices = len(work.choices)
         self._wants_logprobs = work.asked.params[0].num_logprobs is not None
@@ -53,17 +54,17 @@ class ChatReply:
             yield self._chunk(chat.ChunkChoice(delta.index, chat.Delta(), finish_reason=delta.finish))
 
     def closing(self, usage: common.Usage) -> chat.Chunk:
-        return chat.Chunk(self._id, self._created, self._model, [], usage)
+        return chat.Chunk(self._id, self._created, self._model, [], self._tier, usage)
 
     def whole(self, deltas: Sequence[choice.Delta], usage: common.Usage) -> chat.Completion:
         choices = [
             chat.Choice(delta.index, chat.Message(delta.text), delta.finish or "stop", self._logprobs(delta))
             for delta in deltas
         ]
-        return chat.Completion(self._id, self._created, self._model, choices, usage)
+        return chat.Completion(self._id, self._created, self._model, choices, usage, self._tier)
 
     def _chunk(self, part: chat.ChunkChoice) -> chat.Chunk:
-        return chat.Chunk(self._id, self._created, self._model, [part])
+        return chat.Chunk(self._id, self._created, self._model, [part], self._tier)
 
     def _logprobs(self, delta: choice.Delta) -> chat.Logprobs | None:
         return logprobs.for_chat(self._text, delta.entries) if self._wants_logprobs else None

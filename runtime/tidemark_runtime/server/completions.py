@@ -65,6 +65,7 @@ class CompletionReply:
         self._id = f"cmpl-{work.id}"
         self._created = shared.unix_time()
         self._model = shared.model_name
+        self._tier = work.who.tier
         self._text = serving.text
         self._wants_logprobs = work.asked.params[0].num_logprobs is not None
         prompts = [serving.text.decode(prompt) for prompt in work.asked.prompts] if work.asked.echo else []
@@ -80,16 +81,16 @@ class CompletionReply:
             yield self._completion([self._choice(delta, delta.text)])
 
     def closing(self, usage: common.Usage) -> completions.Completion:
-        return completions.Completion(self._id, self._created, self._model, [], usage)
+        return completions.Completion(self._id, self._created, self._model, [], self._tier, usage)
 
     def whole(self, deltas: Sequence[choice.Delta], usage: common.Usage) -> completions.Completion:
         echoes = self._echoes or [""] * len(deltas)
         choices = [self._choice(delta, echo + delta.text) for delta, echo in zip(deltas, echoes, strict=True)]
-        return completions.Completion(self._id, self._created, self._model, choices, usage)
+        return completions.Completion(self._id, self._created, self._model, choices, self._tier, usage)
 
     def _choice(self, delta: choice.Delta, text: str) -> completions.Choice:
         values = logprobs.for_completions(self._text, delta.entries) if self._wants_logprobs else None
         return completions.Choice(delta.index, text, values, delta.finish)
 
     def _completion(self, choices: list[completions.Choice]) -> completions.Completion:
-        return completions.Completion(self._id, self._created, self._model, choices)
+        return completions.Completion(self._id, self._created, self._model, choices, self._tier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent import futures
@@ -12,9 +13,12 @@ from tidemark_runtime import config as config_
 from tidemark_runtime import config_parsing, errors
 from tidemark_runtime.contract import reasons, settings
 from tidemark_runtime.engine import client, messages
-from tidemark_runtime.server import counters, log_level, tls
+from tidemark_runtime.server import context_limit as context_limits
+from tidemark_runtime.server import counters, log_level, presence, tls
 from tidemark_runtime.server import keys as keys_
 from tidemark_runtime.text import text_model
+
+_log = logging.getLogger(__name__)
 
 OFFLOAD_THREADS = 2
 """Threads for large bodies: one may be busy with a huge prompt while another serves the next."""
@@ -62,23 +66,42 @@ class Context:
     )
     generations: set[Work] = field(default_factory=set)
     """Client requests that the engine works on now."""
+    present: presence.Presence = field(default_factory=presence.Presence)
+    """The same, counted by key and priority."""
     config_hash: str = ""
     restart_hash: str = ""
     generation: int = 1
     """How many configurations have been in force since the start."""
+    context_limit_since: int = 0
+    """Unix time at which `model.maxContextTokens` got the value it has."""
 
     def __post_init__(self) -> None:
         self.started_at = self.clock()
-        self.created = int(time.time())
+        self.created = self.context_limit_since = self.unix_time()
         self.config_hash = config_parsing.config_hash(self.config)
         self.restart_hash = settings.restart_hash(self.config)
+        self.warn_of_unknown_keys()
 
     def take_over(self, new: config_.EngineConfig) -> None:
         """Let `new`, which the engine has confirmed, be in force on this side, too."""
+        if new.model.max_context_tokens != self.config.model.max_context_tokens:
+            self.context_limit_since = self.unix_time()
         self.config = new
         self.config_hash = config_parsing.config_hash(new)
         self.generation += 1
         log_level.apply(new.server.log_level)
+        self.warn_of_unknown_keys()
+
+    @property
+    def unknown_keys(self) -> list[str]:
+        """Names in degrade rules that no API key has. Not refused: rules and key file change one after the other."""
+        known = self.keys.names if self.keys is not None else frozenset()
+        named = [name for rule in self.config.overload.degrade for name in rule.keys]
+        return [name for name in dict.fromkeys(named) if name not in known]
+
+    def warn_of_unknown_keys(self) -> None:
+        if self.unknown_keys:
+            _log.warning("overload.degrade names keys that the key file does not have names=%s", self.unknown_keys)
 
     @property
     def file_problem(self) -> tuple[reasons.Reason, str] | None:
@@ -120,6 +143,15 @@ class Context:
         return self.engine.ready
 
     @property
+    def context_limit(self) -> context_limits.ContextLimit | None:
+        """How long requests may become now; None while the model is loading."""
+        ready = self.engine.ready if self.engine is not None else None
+        return None if ready is None else self._context_limit(ready)
+
+    def _context_limit(self, ready: messages.EngineReady) -> context_limits.ContextLimit:
+        return context_limits.in_force(self.config.model, ready, self.context_limit_since)
+
+    @property
     def stalled(self) -> bool:
         """True when there is work and the engine has made no step for `stall_seconds`."""
         if self.engine is None or self.engine.ready is None:
@@ -140,7 +172,7 @@ class Context:
         ready = self.ready
         if ready is None or self.engine is None or self.text is None:
             raise Loading("The model is still loading. Try again in a moment.")
-        return Serving(self.engine, self.text, ready)
+        return Serving(self.engine, self.text, self._context_limit(ready))
 
 
 class Loading(errors.EngineError):
@@ -149,11 +181,11 @@ class Loading(errors.EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Engine, tokenizer and limits, all present."""
+    """Engine, tokenizer and limits, all present, as they are now."""
 
     engine: client.Engine
     text: text_model.TextModel
-    ready: messages.EngineReady
+    limit: context_limits.ContextLimit
 
 
 def served_name(parsed: config_.EngineConfig) -> str:

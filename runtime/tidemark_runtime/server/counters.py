@@ -8,7 +8,7 @@ from prometheus_client import registry
 from tidemark_runtime.contract import metrics as names
 from tidemark_runtime.engine import messages
 
-OUTCOMES = ("stop", "length", "aborted", "rejected", "timeout", "failed")
+OUTCOMES = ("stop", "length", "aborted", "rejected", "timeout", "deadline", "failed")
 """Present from the start, so that a rate over them is never missing."""
 RELOAD_RESULTS = ("applied", "unchanged", "rejected")
 
@@ -22,6 +22,9 @@ class ServerMetrics:
         self.registry = registry.CollectorRegistry(auto_describe=False)
         self._requests = self._counter(names.REQUESTS)
         self._rejected = self._counter(names.REJECTED)
+        self._retries = self._counter(names.RETRIES)
+        self._degraded = self._counter(names.DEGRADED)
+        self._key_requests = self._counter(names.KEY_REQUESTS)
         self._prompt_tokens = self._counter(names.PROMPT_TOKENS)
         self._generated_tokens = self._counter(names.GENERATED_TOKENS)
         self._duration = self._histogram(names.REQUEST_DURATION)
@@ -35,13 +38,24 @@ class ServerMetrics:
         self._last_step = 0
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
+        for reason in names.REJECT_REASONS:
+            self._rejected.labels(reason)
         for result in RELOAD_RESULTS:
             self._reloads.labels(result)
 
-    def request(self, outcome: str, duration_seconds: float) -> None:
+    def request(self, outcome: str, duration_seconds: float, key_name: str = "") -> None:
         """One generation request has ended."""
         self._requests.labels(outcome).inc()
+        self._key_requests.labels(key_name, outcome).inc()
         self._duration.observe(duration_seconds)
+
+    def retry(self) -> None:
+        """A request has arrived that its client sent before."""
+        self._retries.inc()
+
+    def degraded(self) -> None:
+        """A request got less than it asked for."""
+        self._degraded.inc()
 
     def rejected(self, reason: str) -> None:
         """One request was refused."""

@@ -11,9 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from starlette import requests, types
+from starlette.datastructures import Headers
 
 from tidemark_runtime import errors
-from tidemark_runtime.server import bodies, choice, connection, context, generation, outcomes, responses, wanted
+from tidemark_runtime.contract import http
+from tidemark_runtime.server import (
+    auth,
+    bodies,
+    choice,
+    connection,
+    context,
+    degrading,
+    generation,
+    outcomes,
+    responses,
+    standing,
+    wanted,
+)
 from tidemark_runtime.server.wire import common
 
 _log = logging.getLogger(__name__)
@@ -66,6 +80,7 @@ class Endpoint:
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         arrival = self._shared.clock()
         sender = _Sender(scope, receive, send)
+        key_name = auth.key_of(scope).name
         outcome = "failed"
         try:
             outcome = await self._serve(sender, arrival)
@@ -82,8 +97,10 @@ class Endpoint:
             await sender.end_with_error(error)
         finally:
             seconds = self._shared.clock() - arrival
-            self._shared.metrics.request(outcome, seconds)
-            _log.debug("request ended path=%s outcome=%s seconds=%.3f", scope["path"], outcome, seconds)
+            self._shared.metrics.request(outcome, seconds, key_name)
+            _log.debug(
+                "request ended path=%s outcome=%s seconds=%.3f key=%s", scope["path"], outcome, seconds, key_name
+            )
 
     async def _serve(self, sender: _Sender, arrival: float) -> str:
         shared = self._shared
@@ -95,11 +112,24 @@ class Endpoint:
             asked = await bodies.offload(shared.pool, len(body), lambda: self._want(body, serving))
             client.check()
             shared.serving()
-            async with generation.Generation(shared, serving, asked, arrival) as work:
+            who = self._who(sender.scope, asked)
+            # Nothing is awaited from here to the submission, so that what is counted now is what is here then.
+            given = degrading.apply(asked, who, shared.present, serving.engine.stats, shared.config)
+            sender.say(who, given.note)
+            if given.note is not None:
+                shared.metrics.degraded()
+            async with generation.Generation(shared, serving, given.asked, who, arrival) as work:
                 client.on_gone = lambda: work.cancel(bodies.ClientGone())
                 reply = self._dialect.reply(shared, serving, work)
                 await (_stream if asked.stream else _answer)(sender, work, reply)
                 return _good_outcome(work)
+
+    def _who(self, scope: types.Scope, asked: wanted.Wanted) -> standing.Standing:
+        """Raises `InvalidRequest`, `NotAllowed`."""
+        who = standing.read(Headers(scope=scope), asked.service_tier, auth.key_of(scope))
+        if who.is_retry:
+            self._shared.metrics.retry()
+        return who
 
     def _want(self, body: bytes, serving: context.Serving) -> wanted.Wanted:
         parsed = bodies.parse(body)
@@ -120,10 +150,19 @@ class _Sender:
         self.receive = receive
         self.send = send
         self.started = False
+        self.headers: dict[str, str] = {}
+        """Of a good answer, whole or streamed."""
+
+    def say(self, who: standing.Standing, degraded: str | None) -> None:
+        """What the request got, for the answer's headers."""
+        self.headers[http.PRIORITY_HEADER] = str(who.priority)
+        if degraded is not None:
+            self.headers[http.DEGRADED_HEADER] = degraded
 
     async def start_stream(self) -> None:
         self.started = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        own = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        await self.send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *own]})
 
     async def write(self, data: bytes) -> None:
         """Waits while the client's connection is full; other requests go on meanwhile."""
@@ -161,7 +200,7 @@ async def _answer(sender: _Sender, work: generation.Generation, reply: Reply) ->
             target.text += delta.text
             target.entries += delta.entries
             target.finish = delta.finish
-    response = responses.json(reply.whole(joined, _usage(work)))
+    response = responses.json(reply.whole(joined, _usage(work)), headers=sender.headers)
     await response(sender.scope, sender.receive, sender.send)
 
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 
 from tidemark_runtime.engine import messages
-from tidemark_runtime.server import choice, context, outcomes, wanted
+from tidemark_runtime.server import choice, context, outcomes, standing, wanted
 from tidemark_runtime.text import stop_strings
 
 Item = tuple[int, messages.SequenceOutput] | Exception
@@ -19,10 +19,18 @@ class Generation:
     Use as `async with`: leaving it, however, aborts what has not finished.
     """
 
-    def __init__(self, shared: context.Context, serving: context.Serving, asked: wanted.Wanted, arrival: float) -> None:
+    def __init__(
+        self,
+        shared: context.Context,
+        serving: context.Serving,
+        asked: wanted.Wanted,
+        who: standing.Standing,
+        arrival: float,
+    ) -> None:
         """`arrival`: when the request came, by `shared.clock`."""
         self.id = uuid.uuid4().hex
         self.asked = asked
+        self.who = who
         stops = stop_strings.Stops(asked.stops)
         self.choices = tuple(
             choice.Choice(index, serving.text, asked.prompts[index // asked.n], stops, asked.hidden_ids)
@@ -44,11 +52,15 @@ class Generation:
                 list(self.asked.prompts[index // self.asked.n]),
                 params,
                 self.asked.deadline_seconds,
+                self.who.priority,
+                self.who.tenant,
+                self.who.is_retry,
             )
             for index, params in enumerate(self.asked.params)
         ]
         queues = self._engine.submit(requests)
         self._shared.generations.add(self)
+        self._shared.present.enter(self.who)
         self._shared.metrics.prompt_tokens(self.asked.num_prompt_tokens)
         self._pumps = [
             asyncio.create_task(self._pump(index, queues[request.id])) for index, request in enumerate(requests)
@@ -58,6 +70,7 @@ class Generation:
     async def __aexit__(self, *_: object) -> None:
         self._abort_unfinished()
         self._shared.generations.discard(self)
+        self._shared.present.leave(self.who)
         for pump in self._pumps:
             pump.cancel()
 
@@ -107,7 +120,7 @@ class Generation:
             target = self.choices[index]
             if target.finish is not None:
                 continue
-            error = outcomes.error_of(output, started=target.num_tokens > 0)
+            error = outcomes.error_of(output)
             if error is not None:
                 self._error = self._error or error
                 return deltas

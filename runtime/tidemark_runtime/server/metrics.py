@@ -17,10 +17,6 @@ from tidemark_runtime.engine import messages
 from tidemark_runtime.server import context
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LANE = "express"
-"""The only lane so far."""
-PREEMPTION_MODE = "recompute"
-"""The only mode so far."""
 
 Family = core.Metric
 Values = Mapping[tuple[str, ...], float]
@@ -60,10 +56,15 @@ class Metrics:
 def _batch(stats: messages.EngineStats, max_num_seqs: int) -> Iterator[Family]:
     yield _family(names.BATCH_FILL, {(): stats.step_sequences / max_num_seqs})
     yield _family(names.RUNNING, {(): stats.requests_running})
-    yield _family(names.WAITING, {(LANE,): stats.requests_waiting})
+    slow = stats.requests_waiting_slow
+    yield _family(names.WAITING, {("express",): stats.requests_waiting - slow, ("slow",): slow})
     yield _family(names.OLDEST_WAIT, {(): stats.oldest_wait_seconds})
-    yield _family(names.PREEMPTIONS, {(PREEMPTION_MODE,): stats.preemptions_total})
-    yield _family(names.RESUMES, {(PREEMPTION_MODE,): stats.resumes_total})
+    yield _family(names.PREEMPTIONS, _by_mode(stats.preemptions_total, stats.preemptions_swap_total))
+    yield _family(names.RESUMES, _by_mode(stats.resumes_total, stats.resumes_swap_total))
+
+
+def _by_mode(total: int, swap: int) -> Values:
+    return {("swap",): swap, ("recompute",): total - swap}
 
 
 def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> Iterator[Family]:
@@ -71,11 +72,42 @@ def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> 
     slots = stats.pages_used * (ready.block_size if ready is not None else 0)
     kv_bytes: Values = {(ready.worker.get("kvDtype", "unknown"),): ready.num_pages * ready.page_bytes} if ready else {}
     parts: Values = {(part,): size for part, size in ready.memory_bytes.items()} if ready else {}
-    yield _family(names.KV_PAGES, {("used",): stats.pages_used, ("free",): total - stats.pages_used})
+    pages: Values = {
+        ("used",): stats.pages_used,
+        ("cached",): stats.pages_cached,
+        ("free",): total - stats.pages_used - stats.pages_cached,
+        ("swapped",): stats.pages_swapped,
+    }
+    yield _family(names.KV_PAGES, pages)
     yield _family(names.KV_USAGE, {(): stats.pages_used / total if total else 0.0})
     yield _family(names.KV_FRAGMENTATION, {(): 1.0 - stats.tokens_in_used_pages / slots if slots else 0.0})
     yield _family(names.KV_BYTES, kv_bytes)
     yield _family(names.MEMORY_BYTES, parts)
+    yield from _moves(stats, ready.page_bytes if ready is not None else 0)
+
+
+def _moves(stats: messages.EngineStats, page_bytes: int) -> Iterator[Family]:
+    """What the lines, the swap space and the prefix cache did with the pages."""
+    yield _family(names.WATERMARK_STATE, {("queue",): stats.above_queue_line, ("preempt",): stats.above_preempt_line})
+    yield _family(
+        names.WATERMARK_SECONDS,
+        {
+            ("queue",): stats.seconds_above_queue_line_total,
+            ("preempt",): stats.seconds_above_preempt_line_total,
+        },
+    )
+    yield _family(
+        names.SWAP_BYTES,
+        {
+            ("out",): stats.swapped_out_pages_total * page_bytes,
+            ("in",): stats.swapped_in_pages_total * page_bytes,
+        },
+    )
+    yield _family(
+        names.PREFIX_TOKENS,
+        {("hit",): stats.prefix_hit_tokens_total, ("miss",): stats.prefix_missed_tokens_total},
+    )
+    yield _family(names.PAGE_EVICTIONS, {(): stats.page_evictions_total})
 
 
 def _compute(ready: messages.EngineReady | None) -> Iterator[Family]:

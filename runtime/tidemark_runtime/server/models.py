@@ -27,6 +27,6 @@ class Models:
         return responses.json(self._model())
 
     def _model(self) -> models.Model:
-        ready = self._shared.ready
-        limit = None if ready is None else ready.max_context_tokens
-        return models.Model(self._shared.model_name, self._shared.created, limit)
+        limit = self._shared.context_limit
+        num_tokens = None if limit is None else limit.num_tokens
+        return models.Model(self._shared.model_name, self._shared.created, num_tokens)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import Any, overload
 
 from starlette import exceptions, requests, types
 from starlette import responses as starlette_responses
 
 from tidemark_runtime import errors
-from tidemark_runtime.server import context
+from tidemark_runtime.contract import http
+from tidemark_runtime.server import context, degrading
 from tidemark_runtime.server.wire import common
 
 _log = logging.getLogger(__name__)
@@ -35,16 +37,18 @@ def describe(error: Exception) -> tuple[int, common.ErrorBody, dict[str, str]]:
     if isinstance(error, errors.RequestError):
         status, kind, code, param = error.status, error.kind, error.code, error.param
         if isinstance(error, errors.Overloaded):
-            headers["retry-after"] = str(error.retry_after_seconds)
+            headers |= _retry_after(error.retry_after_seconds)
+        if isinstance(error, degrading.TooMany):
+            headers[http.DEGRADED_HEADER] = error.note
         if isinstance(error, errors.Unauthorized):
             headers["www-authenticate"] = "Bearer"
     elif isinstance(error, errors.Draining | context.Loading):
         status, kind, param = 503, "server_error", None
         code = "draining" if isinstance(error, errors.Draining) else "loading"
-        headers["retry-after"] = str(DRAIN_RETRY_SECONDS)
+        headers |= _retry_after(DRAIN_RETRY_SECONDS)
     elif isinstance(error, errors.NotConfirmed):
         status, kind, code, param = 503, "server_error", "config_not_confirmed", None
-        headers["retry-after"] = str(CONFIRM_RETRY_SECONDS)
+        headers |= _retry_after(CONFIRM_RETRY_SECONDS)
     elif isinstance(error, errors.EngineDead):
         status, kind, code, param = 503, "server_error", "engine_dead", None
     elif isinstance(error, errors.EngineError):
@@ -57,6 +61,11 @@ def describe(error: Exception) -> tuple[int, common.ErrorBody, dict[str, str]]:
         return 500, common.ErrorBody(detail), headers
     message = error.detail if isinstance(error, exceptions.HTTPException) else str(error)
     return status, common.ErrorBody(common.ErrorDetail(_short(message, 2000), kind, _short(param, 200), code)), headers
+
+
+def _retry_after(seconds: float) -> dict[str, str]:
+    """Rounded up, so that nobody comes too early. OpenAI's clients prefer the milliseconds."""
+    return {"retry-after": str(math.ceil(seconds)), "retry-after-ms": str(math.ceil(seconds * 1000))}
 
 
 class Refusal(starlette_responses.Response):

@@ -8,6 +8,7 @@ from starlette import requests
 from starlette import responses as starlette_responses
 
 from tidemark_runtime.contract import reasons, status
+from tidemark_runtime.engine import messages
 from tidemark_runtime.server import context, responses
 
 
@@ -25,6 +26,10 @@ def state_of(shared: context.Context) -> tuple[status.EngineState, str]:
         return status.EngineState.LOADING, _loading_text(shared)
     if shared.file_problem is not None:
         return status.EngineState.READY, shared.file_problem[1]
+    if shared.unknown_keys:
+        names = ", ".join(shared.unknown_keys)
+        text = f"Serving. overload.degrade names {names}, and the key file has no key of such a name: check both."
+        return status.EngineState.READY, text
     return status.EngineState.READY, "Serving."
 
 
@@ -33,6 +38,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
     shared.refresh_files()
     state, message = state_of(shared)
     ready = shared.engine.ready if shared.engine is not None else None
+    limit = shared.context_limit
     return status.EngineStatus(
         version=version,
         state=state,
@@ -40,8 +46,8 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         model=status.ModelStatus(
             shared.model_name,
             shared.config.model.source,
-            ready.max_context_tokens if ready else 0,
-            ready.max_request_tokens if ready else 0,
+            limit.num_tokens if limit else 0,
+            limit.num_request_tokens if limit else 0,
             ready.shape if ready else None,
         ),
         config=status.ConfigStatus(shared.config_hash, shared.generation, shared.restart_hash),
@@ -50,6 +56,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         kernel_paths=ready.kernel_paths if ready else {},
         load=_load(shared),
         memory=_memory(shared),
+        lines=_lines(shared),
         queue=_queue(shared),
         uptime_seconds=shared.clock() - shared.started_at,
         last_progress_age_seconds=shared.engine.progress_age_seconds if shared.engine is not None else 0.0,
@@ -109,7 +116,23 @@ def _memory(shared: context.Context) -> status.MemoryStatus:
         pages_total=ready.num_pages,
         pages_used=stats.pages_used,
         usage_ratio=stats.pages_used / ready.num_pages if ready.num_pages else 0.0,
+        pages_cached=stats.pages_cached,
+        pages_swapped=stats.pages_swapped,
+        swap_pages_total=stats.swap_pages_total,
     )
+
+
+def _lines(shared: context.Context) -> dict[str, status.LineStatus]:
+    stats = shared.engine.stats if shared.engine is not None else messages.EngineStats()
+    levels = shared.config.scheduler
+    return {
+        "queue": status.LineStatus(
+            levels.queue_watermark, stats.above_queue_line, stats.seconds_above_queue_line_total
+        ),
+        "preempt": status.LineStatus(
+            levels.preempt_watermark, stats.above_preempt_line, stats.seconds_above_preempt_line_total
+        ),
+    }
 
 
 def _queue(shared: context.Context) -> status.QueueStatus:
@@ -117,5 +140,9 @@ def _queue(shared: context.Context) -> status.QueueStatus:
         return status.QueueStatus()
     stats = shared.engine.stats
     return status.QueueStatus(
-        stats.requests_running, stats.requests_waiting, stats.oldest_wait_seconds, stats.preemptions_total
+        stats.requests_running,
+        stats.requests_waiting,
+        stats.oldest_wait_seconds,
+        stats.preemptions_total,
+        {"express": stats.requests_waiting - stats.requests_waiting_slow, "slow": stats.requests_waiting_slow},
     )

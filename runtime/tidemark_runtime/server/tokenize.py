@@ -38,5 +38,5 @@ def _encode(body: bytes, serving: context.Serving) -> bytes:
         ids = serving.text.encode(prompt, add_special=validation.flag(parsed, "add_special_tokens", default=True))
     else:
         raise validation.wrong("prompt", prompt, "a text")
-    response = responses.json(tokenize.Tokens(ids, len(ids), serving.ready.max_context_tokens))
+    response = responses.json(tokenize.Tokens(ids, len(ids), serving.limit.num_tokens))
     return bytes(response.body)

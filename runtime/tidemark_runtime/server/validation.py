@@ -3,10 +3,9 @@
 Every field is in exactly one of these groups:
 
 - **supported**: OpenAI's, and the extras `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`, `stop_token_ids`,
-  `deadline_seconds` (both endpoints), `add_special_tokens` (completions).
-- **ignored**: OpenAI's fields that do not change what is generated: `user`, `metadata`, `store`, `service_tier`,
-  `safety_identifier`, `prompt_cache_key`, `prompt_cache_options`, `prompt_cache_retention`, `prediction`,
-  `parallel_tool_calls`.
+  `deadline_seconds` (both endpoints), `add_special_tokens` (completions); `service_tier` also for completions.
+- **ignored**: OpenAI's fields that do not change what is generated: `user`, `metadata`, `store`, `safety_identifier`,
+  `prompt_cache_key`, `prompt_cache_options`, `prompt_cache_retention`, `prediction`, `parallel_tool_calls`.
 - **refused**: fields that would change the answer and that we do not have (`tools`, `response_format` other than
   text, `audio`, `suffix`, ...): 400 that names the field, unless the value asks for nothing.
 - anything else: 400 that names the field and the nearest known one. A misspelt `max_token` is never silently lost.
@@ -76,15 +75,18 @@ MAX_BIASED_TOKENS = 1024
 MAX_SEQUENCES = 128
 """Of one client request: prompts times `n`."""
 
+SERVICE_TIERS = ("auto", "default", "flex", "priority", "fast")
+"""`fast` is OpenAI's other name for `priority`."""
+
 COMMON_FIELDS = frozenset(
     {"model", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty"}
     | {"seed", "n", "max_tokens", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "logprobs"}
-    | {"stream", "stream_options", "deadline_seconds"}
+    | {"stream", "stream_options", "deadline_seconds", "service_tier"}
 )
 CHAT_FIELDS = COMMON_FIELDS | {"messages", "max_completion_tokens", "top_logprobs"}
 COMPLETION_FIELDS = COMMON_FIELDS | {"prompt", "echo", "best_of", "add_special_tokens"}
 IGNORED_FIELDS = frozenset(
-    {"user", "metadata", "store", "service_tier", "safety_identifier", "prediction", "parallel_tool_calls"}
+    {"user", "metadata", "store", "safety_identifier", "prediction", "parallel_tool_calls"}
     | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
 )
 REFUSED_FIELDS: Mapping[str, tuple[Any, ...]] = {
@@ -241,6 +243,16 @@ def include_usage(body: Mapping[str, Any], stream: bool) -> bool:
         if key not in ("include_usage", "include_obfuscation") or not isinstance(value, bool | None):
             raise wrong(f"stream_options.{key}", value, "include_usage: true or false")
     return bool(options.get("include_usage"))
+
+
+def service_tier(body: Mapping[str, Any]) -> str | None:
+    """`service_tier`: one of `SERVICE_TIERS`, None when it was left out."""
+    value = body.get("service_tier")
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in SERVICE_TIERS:
+        raise wrong("service_tier", value, f"one of {', '.join(SERVICE_TIERS)}")
+    return value
 
 
 def wrong(label: str, seen: Any, expected: str) -> errors.InvalidRequest:

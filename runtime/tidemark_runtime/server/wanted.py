@@ -9,8 +9,7 @@ from typing import Any
 
 from tidemark_runtime import errors
 from tidemark_runtime.core import sampling
-from tidemark_runtime.engine import messages
-from tidemark_runtime.server import context, validation
+from tidemark_runtime.server import context, context_limit, validation
 
 SEED_MODULUS = 2**64
 
@@ -32,6 +31,8 @@ class Wanted:
     echo: bool = False
     deadline_seconds: float | None = None
     """From arrival; None: none."""
+    service_tier: str | None = None
+    """As asked for; None: left out."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -65,10 +66,10 @@ def build(
     template = _template(body, serving.text.vocab_size, tuple(sorted(stop_ids | end_ids)), num_logprobs)
     params = []
     for position, prompt in enumerate(prompts):
-        limit = room(len(prompt), max_tokens, serving.ready, prompt_field)
+        most = room(len(prompt), max_tokens, serving.limit, prompt_field)
         for choice in range(num_choices):
             index = position * num_choices + choice
-            params.append(sampling.SamplingParams(max_tokens=limit, seed=(seed + index) % SEED_MODULUS, **template))
+            params.append(sampling.SamplingParams(max_tokens=most, seed=(seed + index) % SEED_MODULUS, **template))
     return Wanted(
         tuple(tuple(prompt) for prompt in prompts),
         num_choices,
@@ -79,29 +80,28 @@ def build(
         wants_usage,
         echo,
         validation.real(body, "deadline_seconds") or None,
+        validation.service_tier(body),
     )
 
 
-def room(num_prompt_tokens: int, max_tokens: int | None, ready: messages.EngineReady, prompt_field: str) -> int:
+def room(num_prompt_tokens: int, max_tokens: int | None, limit: context_limit.ContextLimit, prompt_field: str) -> int:
     """How many tokens may be generated: what was asked for, or all that is left.
 
     Raises `InvalidRequest` for an empty prompt, `ContextTooLong` with the limit and the prompt's length.
     """
-    limit = ready.max_context_tokens
     if num_prompt_tokens == 0:
         raise errors.InvalidRequest("The prompt has no tokens. Send at least one.", param=prompt_field)
-    if num_prompt_tokens + (max_tokens or 1) > limit:
+    if num_prompt_tokens + (max_tokens or 1) > limit.num_tokens:
         asked = f" and {max_tokens} to generate, {num_prompt_tokens + max_tokens} together" if max_tokens else ""
         raise errors.ContextTooLong(
-            f"This model's context length is {limit} tokens, prompt and output together. "
-            f"The prompt has {num_prompt_tokens} tokens{asked}. Shorten the prompt or ask for fewer tokens.",
+            f"{limit} The prompt has {num_prompt_tokens} tokens{asked}. Shorten the prompt or ask for fewer tokens.",
             param=prompt_field if max_tokens is None else "max_tokens",
         )
     if max_tokens is not None:
         return max_tokens
     # A prompt that fills the whole slab is left to the engine, which refuses it with the arithmetic.
-    left = min(limit, ready.max_request_tokens) - num_prompt_tokens
-    return left if left >= 1 else limit - num_prompt_tokens
+    left = limit.num_request_tokens - num_prompt_tokens
+    return left if left >= 1 else limit.num_tokens - num_prompt_tokens
 
 
 def _template(

@@ -73,6 +73,33 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_exception(scripted, engi
             pass
 
 
+async def test_a_service_tier_is_accepted_and_answered(scripted, engine):
+    answer = await scripted.chat.completions.create(model="M", messages=HI, service_tier="priority")
+    assert (answer.service_tier, engine.submitted[-1].priority) == ("priority", 1)
+    stream = await scripted.chat.completions.create(model="M", messages=HI, service_tier="flex", stream=True)
+    assert {chunk.service_tier async for chunk in stream} == {"flex"}
+    assert engine.submitted[-1].priority == -1
+    headers = {"x-tidemark-priority": "7"}
+    raw = await scripted.chat.completions.with_raw_response.create(model="M", messages=HI, extra_headers=headers)
+    assert (raw.headers["x-tidemark-priority"], engine.submitted[-1].priority) == ("7", 7)
+
+
+async def test_the_client_waits_as_long_as_it_is_told_and_says_that_it_is_a_retry(scripted, engine, fakes):
+    engine.refuse, engine.refuse_only = fakes.messages.RejectReason.QUEUE_TIME, 2
+    engine.retry_after_seconds = 1.25
+    started = time.monotonic()
+    answer = await scripted.with_options(max_retries=2).chat.completions.create(model="M", messages=HI)
+    assert answer.choices[0].message.content == "Hello, world!"
+    assert 2.5 <= time.monotonic() - started < 20, "its own idea is half a second, then one"
+    assert [request.is_retry for request in engine.submitted] == [False, True, True]
+
+
+async def test_cached_tokens_are_in_its_usage(scripted, engine):
+    engine.num_cached_tokens = 3
+    answer = await scripted.chat.completions.create(model="M", messages=HI)
+    assert answer.usage.prompt_tokens_details.cached_tokens == 3
+
+
 async def test_models(scripted):
     assert [model.id async for model in scripted.models.list()] == ["M"]
     assert (await scripted.models.retrieve("M")).id == "M"

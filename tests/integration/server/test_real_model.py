@@ -171,6 +171,18 @@ def test_b031_one_way_to_count_a_prompt(client, base_url):
     assert answer.usage.prompt_tokens == counted
 
 
+def test_a_service_tier_goes_through_to_the_engine_and_back(client):
+    """By the client as it is: a field, and a prompt that the engine has seen before."""
+    fields = {"model": MODEL, "messages": [{"role": "user", "content": "Count to twenty. " * 12}], "max_tokens": 4}
+    answers = [
+        client.chat.completions.create(**fields, temperature=0, service_tier=tier) for tier in ("priority", "flex")
+    ]
+    assert [answer.service_tier for answer in answers] == ["priority", "flex"]
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+    cached, prompt = answers[1].usage.prompt_tokens_details.cached_tokens, answers[1].usage.prompt_tokens
+    assert prompt / 2 < cached < prompt
+
+
 def test_metrics_and_status_speak_of_what_was_done(base_url):
     text = httpx.get(f"{base_url}/metrics").text
     assert 'tidemark_kv_pages{state="free"}' in text

@@ -10,7 +10,11 @@ import live
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+DRAIN_SECONDS = 240
+"""By default a minute. On a machine that others keep busy an answer of some dozen tokens can take longer than that, and
+then it is ended on purpose, which is not what is tested here."""
 
 STORY = {"prompt": "Write a very long story.", "ignore_eos": True, "stream": True}
 
@@ -25,7 +29,7 @@ class Reader(threading.Thread):
         self.begun = threading.Event()
         self.lines: list[str] = []
         self.start()
-        assert self.begun.wait(60), "no first token"
+        assert self.begun.wait(120), "no first token"
 
     def run(self) -> None:
         with httpx.stream("POST", f"{self._url}/v1/completions", json=self._body, timeout=120) as response:
@@ -40,7 +44,9 @@ class Reader(threading.Thread):
 
 @pytest.fixture
 def server(smollm2_path: Path, tmp_path: Path):
-    with live.serving(tmp_path, str(smollm2_path)) as running:
+    # One thread: two that wait for each other in every kernel are many times slower beside somebody else's work.
+    flags = ["--threads", "1", "--drain-seconds", str(DRAIN_SECONDS)]
+    with live.serving(tmp_path, str(smollm2_path), *flags) as running:
         yield running
 
 
@@ -54,7 +60,7 @@ def test_sigterm_lets_running_streams_finish_and_ends_with_zero(server):
     assert not any("torch" in mapped.path for mapped in http_process.memory_maps())
     reader = Reader(server.url, max_tokens=48)
     engine = http_process.children()[0]
-    assert server.terminate(90) == 0
+    assert server.terminate(DRAIN_SECONDS + 30) == 0
     assert reader.text().rstrip().endswith("data: [DONE]")
     assert '"finish_reason":"length"' in reader.text()
     assert not engine.is_running()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -89,6 +90,16 @@ def sse(text: str) -> list:
     """The events of a stream; the last is the text `[DONE]` when it ended well."""
     events = [block.removeprefix("data: ") for block in text.split("\n\n") if block]
     return [event if event == "[DONE]" else json.loads(event) for event in events]
+
+
+@pytest.fixture(autouse=True)
+def _level_as_before():
+    """A new configuration sets the level of the whole process."""
+    loggers = [logging.getLogger(name) for name in ("", "uvicorn", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -72,6 +72,12 @@ class FakeEngine:
         """Each sequence waits for `resume` after so many tokens."""
         self.resume = asyncio.Event()
         self.refuse: messages.RejectReason | None = None
+        self.refuse_only: int | None = None
+        """So many requests are refused, then no more."""
+        self.retry_after_seconds = 0.0
+        """What refusals and early ends carry."""
+        self.num_cached_tokens = 0
+        """What the first output of each sequence says."""
         self.end_early: tuple[int, messages.FinishReason, str] | None = None
         """After so many tokens: this end, with this message."""
         self.submitted: list[messages.EngineRequest] = []
@@ -105,8 +111,10 @@ class FakeEngine:
         queues = {request.id: asyncio.Queue() for request in requests}
         for request in requests:
             queue = queues[request.id]
-            if self.refuse is not None:
-                queue.put_nowait(_end(request.id, messages.FinishReason.REJECTED, "refused: 9 of 8", self.refuse))
+            if self.refuse is not None and self.refuse_only != 0:
+                self.refuse_only = None if self.refuse_only is None else self.refuse_only - 1
+                end = (messages.FinishReason.REJECTED, "refused: 9 of 8", self.refuse)
+                queue.put_nowait(_end(request.id, *end, retry_after_seconds=self.retry_after_seconds))
             else:
                 self._running[request.id] = asyncio.create_task(self._run(request, queue))
         return queues
@@ -148,12 +156,13 @@ class FakeEngine:
             if self.pause_after is not None and position >= self.pause_after:
                 await self.resume.wait()
             if self.end_early is not None and position >= self.end_early[0]:
-                queue.put_nowait(_end(request.id, *self.end_early[1:]))
+                queue.put_nowait(_end(request.id, *self.end_early[1:], retry_after_seconds=self.retry_after_seconds))
                 break
             some = ids[position : position + self.tokens_per_output]
+            num_cached = self.num_cached_tokens if position == 0 else 0
             position += len(some)
             is_last = position >= len(ids)
-            queue.put_nowait(_output(request, some, finish if is_last else None))
+            queue.put_nowait(_output(request, some, finish if is_last else None, num_cached))
             if is_last:
                 break
             await asyncio.sleep(0)
@@ -172,11 +181,11 @@ class FakeEngine:
 
 
 def _output(
-    request: messages.EngineRequest, ids: Sequence[int], finish: messages.FinishReason | None
+    request: messages.EngineRequest, ids: Sequence[int], finish: messages.FinishReason | None, num_cached: int
 ) -> messages.SequenceOutput:
     stopped_by = ids[-1] if finish is messages.FinishReason.STOP else None
     logprobs = [_logprobs(token_id, request.params.num_logprobs) for token_id in ids]
-    return messages.SequenceOutput(request.id, list(ids), logprobs, finish, stopped_by)
+    return messages.SequenceOutput(request.id, list(ids), logprobs, finish, stopped_by, num_cached_tokens=num_cached)
 
 
 def _logprobs(token_id: int, count: int | None) -> step_plan.TokenLogprobs | None:
@@ -188,6 +197,11 @@ def _logprobs(token_id: int, count: int | None) -> step_plan.TokenLogprobs | Non
 
 
 def _end(
-    request_id: str, finish: messages.FinishReason, message: str, reject: messages.RejectReason | None = None
+    request_id: str,
+    finish: messages.FinishReason,
+    message: str,
+    reject: messages.RejectReason | None = None,
+    *,
+    retry_after_seconds: float = 0.0,
 ) -> messages.SequenceOutput:
-    return messages.SequenceOutput(request_id, [], [], finish, None, reject, message)
+    return messages.SequenceOutput(request_id, [], [], finish, None, reject, message, retry_after_seconds)

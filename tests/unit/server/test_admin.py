@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import itertools
 import json
-import logging
 
 import pytest
 import yaml
@@ -34,15 +33,6 @@ def settings(settings, token_file, tmp_path):
     keys.write_text("api-key\n")
     server = config.ServerConfig(admin_token_file=str(token_file), api_keys_file=str(keys))
     return dataclasses.replace(settings, server=server)
-
-
-@pytest.fixture(autouse=True)
-def _level_as_before():
-    loggers = [logging.getLogger(name) for name in ("", "uvicorn", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+
 import pytest
+
+from tidemark_runtime import config
+from tidemark_runtime.contract import http as paths
 
 PATH = "/v1/completions"
 
@@ -57,3 +63,53 @@ async def test_chat_takes_either_name_of_the_limit_but_not_two_values(http, engi
         assert response.json()["choices"][0]["finish_reason"] == "length"
     response = await http.post("/v1/chat/completions", json=body | {"max_tokens": 3, "max_completion_tokens": 4})
     assert response.status_code == 400
+
+
+# ---- a limit that is hot ------------------------------------------------------------------------------------------
+
+
+def limited(settings: config.EngineConfig, num_tokens: int | None) -> config.EngineConfig:
+    return dataclasses.replace(settings, model=dataclasses.replace(settings.model, max_context_tokens=num_tokens))
+
+
+async def told(http) -> list[int]:
+    """What the three routes that say it say."""
+    listed = (await http.get(paths.MODELS_PATH)).json()["data"][0]["max_context_tokens"]
+    counted = (await http.post(paths.TOKENIZE_PATH, json={"prompt": "Hi"})).json()["max_context_tokens"]
+    status = (await http.get(paths.STATUS_PATH)).json()["model"]
+    return [listed, counted, status["maxContextTokens"], status["maxRequestTokens"]]
+
+
+async def test_a_limit_that_is_set_is_named_with_the_moment_since_when(http, shared, settings, monkeypatch):
+    assert (await ask(http, 60, 41)).status_code == 200
+    monkeypatch.setattr(type(shared), "unix_time", lambda _: 1_800_000_000)
+    shared.take_over(limited(settings, 100))
+    monkeypatch.setattr(type(shared), "unix_time", lambda _: 1_800_000_999)
+    shared.take_over(dataclasses.replace(shared.config, scheduler=config.SchedulerConfig(max_queued_requests=1)))
+    assert (await ask(http, 60, 40)).status_code == 200
+    response = await ask(http, 60, 41)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert response.json()["error"]["message"].startswith(
+        "The context is limited to 100 tokens, prompt and output together (model.maxContextTokens, in force since "
+        "2027-01-15 08:00:00 UTC). The prompt has 60 tokens and 41 to generate, 101 together."
+    )
+
+
+async def test_a_limit_of_the_start_is_in_force_since_then(http, shared, settings):
+    shared.config = limited(settings, 100)
+    since = datetime.datetime.fromtimestamp(shared.created, datetime.UTC)
+    message = (await ask(http, 101)).json()["error"]["message"]
+    assert f"in force since {since:%Y-%m-%d %H:%M:%S} UTC" in message
+
+
+async def test_a_limit_is_told_and_left_out_max_tokens_follow_it(http, shared, settings, engine, fakes):
+    engine.ready = fakes.ready(max_request_tokens=300)
+    assert await told(http) == [2048, 2048, 2048, 300]
+    shared.take_over(limited(settings, 500))
+    assert await told(http) == [500, 500, 500, 300]
+    shared.take_over(limited(settings, 100))
+    assert await told(http) == [100, 100, 100, 100]
+    assert (await ask(http, 60)).status_code == 200
+    assert engine.submitted[-1].params.max_tokens == 40
+    shared.take_over(limited(settings, None))
+    assert await told(http) == [2048, 2048, 2048, 300]

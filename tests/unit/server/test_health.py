@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tidemark_runtime.contract import http as paths
@@ -77,7 +78,10 @@ async def test_b035_idle_for_long_and_a_legal_long_prefill_are_healthy(probe, en
 
 
 async def test_status_tells_model_memory_and_queue(http, engine, clock):
-    engine.tell(messages.EngineStats(requests_running=2, requests_waiting=1, pages_used=5, oldest_wait_seconds=3.0))
+    stats = messages.EngineStats(requests_running=2, requests_waiting=3, pages_used=5, oldest_wait_seconds=3.0)
+    lanes_and_pages = {"requests_waiting_slow": 1, "pages_cached": 2, "pages_swapped": 3, "swap_pages_total": 4}
+    lines = {"above_queue_line": True, "seconds_above_queue_line_total": 7.5}
+    engine.tell(msgspec.structs.replace(stats, **lanes_and_pages, **lines))
     clock.now += 12
     body = (await http.get(paths.STATUS_PATH)).json()
     assert body["state"] == "ready"
@@ -91,7 +95,22 @@ async def test_status_tells_model_memory_and_queue(http, engine, clock):
     assert (shape["numLayers"], shape["weightsBytes"], shape["kvTokenBytes"]) == (30, 1000, 1.0)
     assert body["memory"]["usageRatio"] == 0.5
     assert body["memory"]["partsBytes"]["weights"] == 1000
-    assert body["queue"] == {"running": 2, "waiting": 1, "oldestWaitSeconds": 3.0, "preemptionsTotal": 0}
+    assert (body["memory"]["pagesCached"], body["memory"]["pagesSwapped"], body["memory"]["swapPagesTotal"]) == (
+        2,
+        3,
+        4,
+    )
+    assert body["lines"] == {
+        "queue": {"level": 0.7, "above": True, "secondsAboveTotal": 7.5},
+        "preempt": {"level": 0.9, "above": False, "secondsAboveTotal": 0.0},
+    }
+    assert body["queue"] == {
+        "running": 2,
+        "waiting": 3,
+        "oldestWaitSeconds": 3.0,
+        "preemptionsTotal": 0,
+        "waitingByLane": {"express": 2, "slow": 1},
+    }
     assert body["worker"]["device"] == "cpu"
     assert body["uptimeSeconds"] == 12
     assert body["config"]["generation"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import parser
 
+from tidemark_runtime import errors
 from tidemark_runtime.contract import metrics as names
 from tidemark_runtime.engine import messages
 
@@ -97,6 +98,64 @@ async def test_steps_count_once_whatever_heartbeats_repeat_them(scrape, engine):
     assert value(families, "tidemark_kv_bytes", dtype="float16") == 2560
     assert value(families, "tidemark_batch_fill_ratio") == 3 / 64
     assert value(families, "tidemark_kernel_path_info", op="attention", path="torch", dtype="float32") == 1
+
+
+async def test_lanes_lines_modes_swap_and_the_prefix_cache(scrape, engine):
+    engine.tell(
+        messages.EngineStats(
+            requests_waiting=5,
+            requests_waiting_slow=2,
+            pages_total=10,
+            pages_used=4,
+            pages_cached=5,
+            pages_swapped=3,
+            tokens_in_used_pages=512,
+            above_queue_line=True,
+            seconds_above_queue_line_total=7.5,
+            seconds_above_preempt_line_total=0.5,
+            swapped_out_pages_total=6,
+            swapped_in_pages_total=2,
+            prefix_hit_tokens_total=100,
+            prefix_missed_tokens_total=11,
+            page_evictions_total=9,
+            preemptions_total=8,
+            preemptions_swap_total=3,
+            resumes_total=7,
+            resumes_swap_total=1,
+        )
+    )
+    families = await scrape()
+    found = {
+        (sample.name.removeprefix("tidemark_"), *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert (found["requests_waiting", "express"], found["requests_waiting", "slow"]) == (3, 2)
+    pages = {state: found["kv_pages", state] for state in ("used", "cached", "free", "swapped")}
+    assert pages == {"used": 4, "cached": 5, "free": 1, "swapped": 3}
+    assert (found["kv_usage_ratio",], found["kv_fragmentation_ratio",]) == (0.4, 0.5)
+    assert (found["watermark_state", "queue"], found["watermark_state", "preempt"]) == (1, 0)
+    assert (found["watermark_seconds_total", "queue"], found["watermark_seconds_total", "preempt"]) == (7.5, 0.5)
+    assert (found["swap_bytes_total", "out"], found["swap_bytes_total", "in"]) == (6 * 256, 2 * 256)
+    assert (found["prefix_tokens_total", "hit"], found["prefix_tokens_total", "miss"]) == (100, 11)
+    assert found["page_evictions_total",] == 9
+    assert (found["preemptions_total", "swap"], found["preemptions_total", "recompute"]) == (3, 5)
+    assert (found["resumes_total", "swap"], found["resumes_total", "recompute"]) == (1, 6)
+
+
+async def test_every_reason_of_a_refusal_is_there_from_the_start(scrape):
+    samples = (await scrape())["tidemark_requests_rejected"].samples
+    seen = {sample.labels["reason"]: sample.value for sample in samples}
+    assert seen == dict.fromkeys(names.REJECT_REASONS, 0.0)
+
+
+def test_the_reasons_are_those_of_the_engine_and_of_each_error():
+    codes = {error.code for error in errors.RequestError.__subclasses__() if error.code}
+    of_other_routes = {"restart_required", "admin_disabled", "overloaded"}
+    renamed = {"invalid_api_key": "unauthorized"}
+    engines = {reason.value for reason in messages.RejectReason} - {"never_fits"}
+    wanted = {renamed.get(code, code) for code in codes - of_other_routes} | engines
+    assert wanted <= set(names.REJECT_REASONS)
 
 
 async def test_while_loading_nothing_is_missing(scrape, shared):

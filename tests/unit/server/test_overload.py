@@ -16,7 +16,13 @@ def count(shared, name: str, **labels: str) -> float | None:
     ("reason", "status", "code", "has_retry"),
     [
         ("QUEUE_FULL", 429, "queue_full", True),
+        ("QUEUE_TOKENS", 429, "queue_tokens", True),
+        ("QUEUE_TIME", 429, "queue_time", True),
+        ("RETRY_BUDGET", 429, "retry_budget", True),
+        ("DEADLINE", 429, "deadline", True),
+        ("SHED", 429, "shed", True),
         ("NEVER_FITS", 400, "exceeds_kv_capacity", False),
+        ("CONTEXT_LENGTH", 400, "context_length_exceeded", False),
         ("DRAINING", 503, "draining", True),
     ],
 )
@@ -26,9 +32,29 @@ async def test_refused_at_arrival(http, shared, engine, fakes, stream, reason, s
     assert response.status_code == status
     assert response.json()["error"]["code"] == code
     assert ("retry-after" in response.headers) == has_retry
+    assert ("retry-after-ms" in response.headers) == has_retry
     assert "9 of 8" in response.json()["error"]["message"]
     assert count(shared, "requests_rejected_total", reason=code) == 1
     assert count(shared, "requests_total", outcome="rejected") == 1
+
+
+def test_every_reason_is_in_the_table_above(fakes):
+    (marks,) = [mark for mark in test_refused_at_arrival.pytestmark if mark.args[0] != "stream"]
+    assert {row[0] for row in marks.args[1]} == {reason.name for reason in fakes.messages.RejectReason}
+
+
+@pytest.mark.parametrize(
+    ("predicted", "seconds", "milliseconds"), [(0.0, "1", "1000"), (1.0, "1", "1000"), (12.0301, "13", "12031")]
+)
+async def test_when_to_come_back_is_what_the_engine_predicts_rounded_up(
+    http, engine, fakes, predicted, seconds, milliseconds
+):
+    engine.refuse, engine.retry_after_seconds = fakes.messages.RejectReason.QUEUE_FULL, predicted
+    headers = (await http.post(PATH, json={"prompt": "Hi"})).headers
+    assert (headers["retry-after"], headers["retry-after-ms"]) == (seconds, milliseconds)
+    engine.refuse, engine.end_early = None, (0, fakes.messages.FinishReason.TIMEOUT, "waited 5 s")
+    headers = (await http.post(PATH, json={"prompt": "Hi", "stream": True})).headers
+    assert (headers["retry-after"], headers["retry-after-ms"]) == (seconds, milliseconds)
 
 
 async def test_waited_too_long_for_a_turn(http, shared, engine, fakes):
@@ -78,8 +104,24 @@ async def test_a_wrong_deadline_is_refused(http, engine, value):
     assert engine.submitted == []
 
 
-async def test_a_deadline_that_passes_in_the_middle_ends_the_stream_with_an_error(http, engine, fakes):
-    engine.end_early = (2, fakes.messages.FinishReason.TIMEOUT, "the request's deadline has passed")
+async def test_a_deadline_that_passes_in_the_middle_ends_the_stream_with_an_error(http, shared, engine, fakes):
+    engine.end_early = (2, fakes.messages.FinishReason.DEADLINE, "the request's deadline has passed")
     response = await http.post(PATH, json={"prompt": "Hi", "stream": True, "deadline_seconds": 5})
     assert response.status_code == 200
-    assert '"code":"deadline"' in response.text.splitlines()[-2].replace(" ", "")
+    assert '"code":"deadline"' in response.text
+    assert "[DONE]" not in response.text
+    assert count(shared, "requests_total", outcome="deadline") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_deadline_that_passes_while_it_waits_is_no_queue_timeout(http, shared, engine, fakes, stream):
+    engine.end_early = (0, fakes.messages.FinishReason.DEADLINE, "the request's deadline of 5 s has passed")
+    engine.retry_after_seconds = 7.0
+    response = await http.post(PATH, json={"prompt": "Hi", "stream": stream, "deadline_seconds": 5})
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "deadline")
+    assert response.json()["error"]["message"] == "the request's deadline of 5 s has passed"
+    assert response.headers["retry-after"] == "7"
+    assert count(shared, "requests_total", outcome="deadline") == 1
+    assert count(shared, "requests_total", outcome="timeout") == 0
+    assert count(shared, "requests_rejected_total", reason="deadline") == 1
+    assert count(shared, "requests_rejected_total", reason="queue_timeout") == 0

@@ -48,6 +48,7 @@ class Completion(msgspec.Struct, frozen=True):
     model: str
     choices: list[Choice]
     usage: common.Usage
+    service_tier: str
     object: str = "chat.completion"
 
 
@@ -70,6 +71,7 @@ class Chunk(msgspec.Struct, frozen=True):
     created: int
     model: str
     choices: list[ChunkChoice]
+    service_tier: str
     usage: common.Usage | msgspec.UnsetType = msgspec.UNSET
     object: str = "chat.completion.chunk"
 

@@ -31,5 +31,6 @@ class Completion(msgspec.Struct, frozen=True):
     created: int
     model: str
     choices: list[Choice]
+    service_tier: str
     usage: common.Usage | msgspec.UnsetType = msgspec.UNSET
     object: str = "text_completion"

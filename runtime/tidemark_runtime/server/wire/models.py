@@ -9,7 +9,7 @@ class Model(msgspec.Struct, frozen=True):
     id: str
     created: int
     max_context_tokens: int | None
-    """Most tokens, prompt and output together, of one request; null while loading."""
+    """Most tokens, prompt and output together, of one request, as is in force now; null while loading."""
     object: str = "model"
     owned_by: str = "tidemark"
 
