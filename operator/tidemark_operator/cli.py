@@ -85,6 +85,11 @@ VERBS = {
         "Serve one model over HTTP: what a pod runs.",
         "runtime",
     ),
+    "simulate": Verb(
+        "tidemark_runtime.commands.simulate:command",
+        "Predict how a device and a model serve a workload, with the real scheduler.",
+        "runtime",
+    ),
     "models": Verb(
         "tidemark_runtime.commands.models:app",
         "List, fetch and verify models.",

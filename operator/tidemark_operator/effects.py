@@ -10,24 +10,12 @@ from pydantic.fields import FieldInfo
 
 from tidemark_operator import api
 
-_QUEUE = "requests wait in one queue, in their order"
 _NO_EFFECT: dict[str, str] = {
     "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
     "autoscaling": "no autoscaler is made, and the Deployment's replicas are left to one of your own",
-    "kvCache.allowLossy": "the KV cache is not quantized",
-    "kvCache.prefixCaching": "no pages are reused",
-    "kvCache.evictionPolicy": "no pages are reused, so none are evicted",
-    "kvCache.swapSpace": "pages of preempted requests are recomputed",
-    "kvCache.precision": "the KV cache is not quantized",
-    "scheduler.maxConcurrencySoft": "scheduler.maxNumSeqs limits what runs",
-    "scheduler.longRequestTokens": _QUEUE,
-    "scheduler.longRequestShare": _QUEUE,
-    "scheduler.preemption.policy": "the newest request gives way",
-    "scheduler.preemption.mode": "preempted requests are recomputed",
-    "scheduler.targetStepSeconds": "steps are limited by scheduler.maxNumBatchedTokens only",
-    "watermarks": "requests are admitted as long as pages remain",
-    "overload.maxQueuedTokens": "the queue is limited by overload.maxQueuedRequests only",
-    "overload.retryShare": "retries are treated as first tries",
+    "kvCache.allowLossy": "no KV cache of 4 bits is made",
+    "kvCache.precision": "everything has the one dtype",
+    "watermarks.response": "the lines act in the engine only; no condition, event or lower soft limit follows",
     "speculative": "every step makes one token a request",
     "rollout.canary": "a change reaches all pods",
     "evaluation": "no evaluation is run",
@@ -37,9 +25,6 @@ _NO_EFFECT: dict[str, str] = {
 
 _NOTHING_ASKED: dict[str, object] = {
     "kvCache.allowLossy": False,
-    "kvCache.prefixCaching": False,
-    "kvCache.swapSpace": "0",
-    "scheduler.preemption.mode": "recompute",
     "speculative.method": "none",
     "monitoring.enabled": False,
 }
@@ -47,7 +32,7 @@ _NOTHING_ASKED: dict[str, object] = {
 
 _VALUES_WITHOUT_EFFECT: dict[str, tuple[frozenset[str], str]] = {
     "model.weights.quantization": (frozenset({"fp8", "awq", "gptq"}), "the weights stay as the files hold them"),
-    "kvCache.dtype": (frozenset({"fp8_e4m3", "fp8_e5m2", "int8", "int4"}), "the KV cache has the model's dtype"),
+    "kvCache.dtype": (frozenset({"int4"}), "the KV cache has the model's dtype"),
 }
 """Fields that act, but not with these values."""
 
@@ -129,7 +114,13 @@ def warnings(
 def acting(service: api.InferenceService, path: str) -> Any:
     """The value of a field, or None where this version cannot act on the value."""
     value = _value(service.spec, path)
-    return None if value in _VALUES_WITHOUT_EFFECT[path][0] else value
+    return value if acts(path, value) else None
+
+
+def acts(path: str, value: object) -> bool:
+    """Whether this version acts on a field when it has this value."""
+    refused = _VALUES_WITHOUT_EFFECT.get(path)
+    return refused is None or value not in refused[0]
 
 
 def paths() -> frozenset[str]:

@@ -75,7 +75,19 @@ def test_no_rule_fails_instead_of_judging(refused: dict[int, str]) -> None:
     [
         (
             "spec.watermarks.queue",
-            "spec.watermarks.queue: Invalid value: got 0.95, expected less than watermarks.preempt",
+            "spec.watermarks.queue: Invalid value: got 0.95, expected at most watermarks.preempt",
+        ),
+        (
+            "spec.kvCache.swapSpace",
+            "spec.kvCache.swapSpace: Invalid value: got 2Gi, expected less than hardware.memory, 2Gi",
+        ),
+        (
+            "spec.overload.degrade",
+            "spec.overload.degrade[0]: Invalid value: got neither, expected maxTokens or maxRequests",
+        ),
+        (
+            "spec.overload.degrade",
+            "spec.overload.degrade: Invalid value: got names in keys, expected none, because access.apiKeysSecretRef",
         ),
         ("spec.speculative.method", "spec.speculative.draftModel: Invalid value: got nothing, expected a model"),
         ("metadata.name", f"metadata.name: got {'a' * 41}, expected at most 40 characters"),

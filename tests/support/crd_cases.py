@@ -32,6 +32,9 @@ NOT_REFUSED = {
 }
 """Rows of `bad_manifests.BAD`, by path and value, that an API server takes, and why."""
 
+_RULE: dict[str, Any] = {"at": "backlog", "keys": [], "maxPriority": 0, "maxTokens": 64}
+_CARD: dict[str, Any] = {**manifests.small()["spec"], "hardware": {"resourceName": "nvidia.com/gpu", "memory": "24Gi"}}
+
 MORE_BAD: list[tuple[str, Any]] = [
     ("spec.hardware.memory", "0.1Ki"),
     ("spec.hardware.memory", "1.5"),
@@ -62,8 +65,17 @@ MORE_BAD: list[tuple[str, Any]] = [
     ("spec.scheduler", {"maxNumSeqs": 600}),
     ("spec.scheduler", {"maxNumBatchedTokens": 63}),
     ("spec.overload.maxQueueSeconds", 0),
-    ("spec.watermarks", {"queue": 0.3, "hysteresis": 0.3}),
-    ("spec.watermarks", {"queue": 0.04}),
+    ("spec.scheduler", {"maxConcurrencySoft": 4000}),
+    ("spec.watermarks", {"queue": 0.3, "hysteresis": 0.31}),
+    ("spec.watermarks", {"queue": 0.0}),
+    ("spec.kvCache.swapSpace", 2**20 - 1),
+    ("spec.kvCache.swapSpace", "2147483648"),
+    ("spec.kvCache.swapSpace", "3G"),
+    ("spec", {**_CARD, "podTemplate": {"resources": {"limits": {"memory": "1Gi"}}}, "kvCache": {"swapSpace": "1Gi"}}),
+    ("spec.overload.degrade", [{**_RULE, "keys": None, "maxPriority": None}]),
+    ("spec.overload.degrade", [{**_RULE, "maxTokens": None}]),
+    ("spec.overload.degrade", [{**_RULE, "keys": ["-a"]}]),
+    ("spec.overload.degrade", [{**_RULE, "keys": ["x" * 64]}]),
     ("spec.rollout.drainSeconds", 900),
     ("spec.rollout.canary.steps", [5, 5, 100]),
     ("spec.rollout.canary.steps", [100, 100]),
@@ -121,10 +133,32 @@ GOOD: list[tuple[str, Any]] = [
     ("spec.kvCache.precision", {"mapRef": {"name": "m"}}),
     ("spec.kvCache.precision", {"keepHeads": {"7": [2], "10": []}}),
     ("spec.scheduler", {"maxNumSeqs": 512}),
-    ("spec.scheduler", {"maxConcurrencySoft": 4000}),
+    ("spec.scheduler", {"maxConcurrencySoft": 64}),
+    ("spec.scheduler", {"maxNumSeqs": 128, "maxConcurrencySoft": 128}),
+    ("spec.scheduler", {"agingSeconds": 0, "fairness": "apiKey", "longRequestShare": 1, "longRequestTokens": 1}),
     ("spec.scheduler.targetStepSeconds", 0.001),
-    ("spec", {**manifests.small()["spec"], "scheduler": {"preemption": {"mode": "swap"}}, "kvCache": {"swapSpace": 1}}),
-    ("spec.watermarks", {"queue": 0.7, "preempt": 0.9, "hysteresis": 0.199}),
+    (
+        "spec",
+        {**manifests.small()["spec"], "scheduler": {"preemption": {"mode": "swap"}}, "kvCache": {"swapSpace": "1Mi"}},
+    ),
+    ("spec.kvCache.swapSpace", "2047Mi"),
+    ("spec.kvCache.swapSpace", "0.0"),
+    ("spec", {**_CARD, "kvCache": {"swapSpace": "64Gi"}}),
+    ("spec", {**_CARD, "podTemplate": {"resources": {"limits": {"memory": "65Gi"}}}, "kvCache": {"swapSpace": "64Gi"}}),
+    ("spec.watermarks", {"queue": 0.7, "preempt": 0.9, "hysteresis": 0.2}),
+    ("spec.watermarks", {"queue": 0.3, "preempt": 0.3, "hysteresis": 0.3}),
+    ("spec.watermarks", {"queue": 0, "preempt": 0, "hysteresis": 0}),
+    ("spec.overload.degrade", []),
+    ("spec.overload.degrade", [{**_RULE, "maxTokens": None, "maxRequests": 0, "keys": None}]),
+    ("spec.overload.degrade", [_RULE, _RULE]),
+    (
+        "spec",
+        {
+            **manifests.small()["spec"],
+            "access": {"apiKeysSecretRef": {"name": "keys"}},
+            "overload": {"degrade": [{"keys": ["batch", "a.b-c_D"], "maxRequests": 1}]},
+        },
+    ),
     ("spec.watermarks", {"queue": 0.5, "preempt": 1, "hysteresis": 0}),
     ("spec.speculative", {"method": "draft", "draftModel": "small.gguf"}),
     ("spec.rollout", {"drainSeconds": 0, "progressDeadlineSeconds": 1}),
@@ -148,7 +182,8 @@ _VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 5, 100, 101, 0.5, 0.7, 0.95, 1.5, 4097, "", "x", "cpu", "8Gi", "0", "1.5", "1.5Gi",
     "63Mi", "1e3", "int8", "int4", "auto", "float16", "swap", "draft", "none", "Exists", "NoExecute", "a b", "\u00a0x",
     "@daily", "5-1 * * * *", "10.0.0.0/8", "::1", "../x", "/a", "https://x", [], {}, [1], [5, 100], [100, 5], [{}],
-    ["x"], [None], {"a": "b"}, {"a": 1}, {"a b": "x"}, {"nvidia.com/gpu": "1"}, {"app.kubernetes.io/x": "y"},
+    ["x"], ["x", "x"], [{"maxPriority": 1, "maxTokens": 1}], [{"keys": ["x"], "maxTokens": 1}],
+    [None], {"a": "b"}, {"a": 1}, {"a b": "x"}, {"nvidia.com/gpu": "1"}, {"app.kubernetes.io/x": "y"},
     {"7": [2]}, {"7": [4096]}, {"memory": "4Gi"}, {"name": "x"}, {"name": "x", "key": "y"}, [{"name": "A"}],
     [{"ipBlock": {"cidr": "10.0.0.0/8"}}], [{"podSelector": {}}], [{"operator": "Exists"}], "x" * 1025,
 )  # fmt: skip
@@ -257,7 +292,7 @@ def refusals(cluster: Cluster, documents: Sequence[dict[str, Any]], folder: Path
         (folder / f"{number:04}.json").write_text(json.dumps(document), encoding="utf-8")
     command = [cluster.kubectl_program, "create", "--dry-run=server", "-f", str(folder)]
     done = cluster.run(command, check=False)
-    parts = re.split(rf'"{re.escape(str(folder))}/(\d+)\.json"', done.stderr)
+    parts = re.split(rf'"?{re.escape(str(folder))}/(\d+)\.json"?', done.stderr)  # no quotes around what it cannot parse
     said = {int(number): text.strip(": \n") for number, text in zip(parts[1::2], parts[2::2], strict=True)}
     taken = len(done.stdout.splitlines())
     if taken + len(said) != len(documents):

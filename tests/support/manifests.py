@@ -73,6 +73,8 @@ def full() -> dict[str, Any]:
                 "maxConcurrencySoft": 48,
                 "longRequestTokens": 4096,
                 "longRequestShare": 0.5,
+                "agingSeconds": 20,
+                "fairness": "apiKey",
                 "preemption": {"policy": "priority", "mode": "auto", "maxPerRequest": 3},
                 "targetStepSeconds": 0.1,
             },
@@ -82,6 +84,10 @@ def full() -> dict[str, Any]:
                 "maxQueuedTokens": 2000000,
                 "maxQueueSeconds": 30,
                 "retryShare": 0.1,
+                "degrade": [
+                    {"at": "queue", "keys": ["batch", "night.jobs"], "maxTokens": 512},
+                    {"at": "preempt", "maxPriority": -1, "maxRequests": 2},
+                ],
             },
             "speculative": {"method": "ngram", "tokens": 4},
             "rollout": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import manifests as manifests_
 from hypothesis import strategies as st
 
 from tidemark_operator import names
@@ -84,8 +85,20 @@ _REST = st.fixed_dictionaries(
         "podTemplate": _POD_TEMPLATE,
         "rollout": _ROLLOUT,
         "suspend": st.booleans(),
-        "scheduler": st.fixed_dictionaries({"maxNumSeqs": st.integers(1, 64)}),
-        "overload": st.fixed_dictionaries({"maxQueuedRequests": st.integers(0, 10_000)}),
+        "scheduler": st.fixed_dictionaries(
+            {"maxNumSeqs": st.integers(1, 64)},
+            optional={
+                "longRequestShare": st.floats(0, 1),
+                "fairness": st.sampled_from(["none", "apiKey"]),
+                "targetStepSeconds": st.floats(0.001, 60),
+            },
+        ),
+        "watermarks": st.fixed_dictionaries({"queue": st.floats(0.05, 0.5), "preempt": st.floats(0.5, 1)}),
+        "overload": st.fixed_dictionaries(
+            {"maxQueuedRequests": st.integers(0, 10_000)},
+            optional={"degrade": st.lists(st.just({"maxPriority": 0, "maxRequests": 3}), max_size=2)},
+        ),
+        "kvCache": st.fixed_dictionaries({"swapSpace": st.sampled_from(["0", "1Mi", "0.5Gi"])}),
     },
 )
 
@@ -104,3 +117,69 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
         },
         "spec": {"model": {"source": draw(_SOURCES)}, **draw(_SCALE), **draw(_REST)},
     }
+
+
+_SHARES = st.sampled_from([0.0, 0.04, 0.05, 0.3, 0.7, 0.9, 1.0]) | st.floats(0, 1)
+_COUNTS = st.sampled_from([1, 2, 63, 64, 65, 512, 513, 4096]) | st.integers(1, 4096)
+_KEY_NAMES = st.from_regex(r"\A[A-Za-z0-9][-A-Za-z0-9._]{0,62}\Z")
+_DEGRADE_RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "at": st.sampled_from(["queue", "preempt", "backlog"]),
+        "keys": st.lists(_KEY_NAMES, max_size=3, unique=True),
+        "maxPriority": st.integers(-100, 100),
+        "maxTokens": st.integers(1, 10**9),
+        "maxRequests": st.integers(0, 10**9),
+    },
+)
+_SCHEDULERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxNumSeqs": _COUNTS,
+        "maxNumBatchedTokens": _COUNTS | st.integers(1, 1_048_576),
+        "maxConcurrencySoft": _COUNTS,
+        "longRequestTokens": st.integers(1, 10**9),
+        "longRequestShare": _SHARES,
+        "agingSeconds": st.floats(0, 1e9),
+        "fairness": st.sampled_from(["none", "apiKey"]),
+        "preemption": st.fixed_dictionaries(
+            {},
+            optional={
+                "mode": st.sampled_from(["auto", "swap", "recompute"]),
+                "maxPerRequest": st.integers(0, 10**9),
+            },
+        ),
+        "targetStepSeconds": st.floats(0.001, 60),
+    },
+)
+_ENGINE_SECTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "scheduler": _SCHEDULERS,
+        "watermarks": st.fixed_dictionaries({}, optional={"queue": _SHARES, "preempt": _SHARES, "hysteresis": _SHARES}),
+        "overload": st.fixed_dictionaries(
+            {},
+            optional={
+                "maxQueuedRequests": st.integers(0, 10**9),
+                "maxQueuedTokens": st.integers(1, 2**62),
+                "maxQueueSeconds": st.floats(0.001, 1e9),
+                "retryShare": _SHARES,
+                "degrade": st.lists(_DEGRADE_RULES, max_size=2),
+            },
+        ),
+        "kvCache": st.fixed_dictionaries(
+            {},
+            optional={
+                "prefixCaching": st.booleans(),
+                "swapSpace": st.sampled_from(["0", "1Ki", "1Mi", "1.5Gi", "2e9", "2Gi"]),
+            },
+        ),
+        "access": st.just({"apiKeysSecretRef": {"name": "keys"}}),
+    },
+)
+
+
+@st.composite
+def engine_settings(draw: st.DrawFn) -> dict[str, Any]:
+    """Each value of the scheduler and of overload is right by itself; together they may contradict each other."""
+    return manifests_.small(**draw(_ENGINE_SECTIONS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemark_operator.api.files import load_file, load_text
+from tidemark_operator.api.links import every as engine_links
 from tidemark_operator.api.models import Hardware, Source, Toleration
 from tidemark_operator.api.operations import ApiKeysRef
 from tidemark_operator.api.parsing import parse
@@ -16,6 +17,7 @@ __all__ = [
     "Source",
     "Spec",
     "Toleration",
+    "engine_links",
     "load_file",
     "load_text",
     "parse",

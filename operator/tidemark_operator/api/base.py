@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from collections import Counter
 from typing import Annotated, Any
 
 import annotated_types
@@ -48,12 +49,17 @@ class Expected:
     phrase: str
 
 
-def field(default: Any, description: str, *, unit: str = "", default_text: str = "", **constraints: Any) -> Any:
+def field(
+    default: Any, description: str, *, unit: str = "", default_text: str = "", engine: str = "", **constraints: Any
+) -> Any:
     """A field with its texts. `default` is the value, a callable that makes it, or `...` for a required field.
 
-    `default_text` says what an absent value means where the value itself does not.
+    `default_text` says what an absent value means where the value itself does not. `engine` names the setting of the
+    engine that gets the value as it is (`scheduler.queueWatermark`): it is written into the engine's configuration,
+    and the engine's own declaration says whether a change of it needs a restart.
     """
-    extra: dict[str, Any] = {key: text for key, text in {"unit": unit, "default_text": default_text}.items() if text}
+    texts = {"unit": unit, "default_text": default_text, "engine": engine}
+    extra: dict[str, Any] = {key: text for key, text in texts.items() if text}
     if callable(default):
         return pydantic.Field(default_factory=default, description=description, json_schema_extra=extra, **constraints)
     return pydantic.Field(default, description=description, json_schema_extra=extra, **constraints)
@@ -76,6 +82,14 @@ def _check_schedule(value: str) -> str:
     if problem:
         raise ValueError(problem)
     return value
+
+
+def each_once(values: list[str]) -> list[str]:
+    """Raises `ValueError` for an item that is there a second time."""
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ValueError(f"{value!r} is there {count} times; once is enough.")
+    return values
 
 
 def _no_parent(value: str) -> str:
@@ -154,6 +168,11 @@ ResourceName = Annotated[
     str,
     _text(rf"cpu|{_SUBDOMAIN}/{_QUALIFIED}", MAX_PREFIX_LENGTH + 64),
     Expected("cpu, or a device resource such as nvidia.com/gpu"),
+]
+KeyName = Annotated[
+    str,
+    _text(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}", 63),
+    Expected("the name of an API key, as `name=` gives it in the key file: letters, digits, `-`, `_`, `.`"),
 ]
 EnvName = Annotated[
     str, _text(r"[-._a-zA-Z][-._a-zA-Z0-9]*", 253), Expected("a variable's name: letters, digits, `-`, `_`, `.`")

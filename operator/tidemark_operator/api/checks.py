@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidemark_operator import errors, names
-from tidemark_operator.api import describe, quantities, view
+from tidemark_operator.api import describe, engine, quantities, view
 from tidemark_runtime.contract import settings
 
 Found = tuple[describe.Loc, object, str, str]
@@ -17,6 +17,7 @@ Rule = Callable[[view.View], Iterator[Found]]
 
 _SOURCE = ("spec", "model", "source")
 _MIN_POD_MEMORY = 64 * 2**20
+_MIN_SWAP = 2**20
 _MAX_ANNOTATION_BYTES = 256 * 2**10
 """Kubernetes' own limit for one object."""
 
@@ -36,23 +37,20 @@ def one_source(doc: view.View) -> Iterator[Found]:
 def watermark_order(doc: view.View) -> Iterator[Found]:
     at = ("spec", "watermarks")
     queue, preempt, gap = (doc.get(*at, key) for key in ("queue", "preempt", "hysteresis"))
-    room = round(preempt - queue, 9)  # 0.9 - 0.7 is a little more than 0.2
-    if queue >= preempt:
+    if queue > preempt:
         yield (
             (*at, "queue"),
             queue,
-            f"less than watermarks.preempt, {preempt:g}",
-            "Requests must begin to wait before they may displace others.",
+            f"at most watermarks.preempt, {preempt:g}",
+            "New requests wait before running ones are preempted. Lower it, or raise preempt.",
         )
-    elif gap >= room:
+    elif gap > queue:
         yield (
             (*at, "hysteresis"),
             gap,
-            f"less than the {room:g} between queue and preempt",
-            "Otherwise the preempt line is left only after the queue line.",
+            f"at most watermarks.queue, {queue:g}",
+            "Below an empty slab use cannot fall, and the line would never be left. Lower it.",
         )
-    elif gap >= queue:
-        yield ((*at, "hysteresis"), gap, f"less than watermarks.queue, {queue:g}", "Otherwise the line is never left.")
 
 
 def replicas_within_autoscaling(doc: view.View) -> Iterator[Found]:
@@ -116,6 +114,40 @@ def swap_needs_space(doc: view.View) -> Iterator[Found]:
         )
 
 
+def swap_is_plausible(doc: view.View) -> Iterator[Found]:
+    space = doc.get("spec", "kvCache", "swapSpace")
+    if 0 < quantities.to_bytes(str(space)) < _MIN_SWAP:
+        yield (
+            ("spec", "kvCache", "swapSpace"),
+            space,
+            "0 or at least 1Mi",
+            "No page is so small. Without a unit it is a number of bytes; write 8Gi for eight gibibytes.",
+        )
+
+
+def swap_within_memory(doc: view.View) -> Iterator[Found]:
+    key, memory = _container_memory(doc)
+    space = doc.get("spec", "kvCache", "swapSpace")
+    if memory is not None and quantities.to_bytes(str(space)) >= quantities.to_number(memory):
+        yield (
+            ("spec", "kvCache", "swapSpace"),
+            space,
+            f"less than {key}, {memory}",
+            "It is a part of the pod's memory. Lower it, or give the pod more memory.",
+        )
+
+
+def _container_memory(doc: view.View) -> tuple[str, str | None]:
+    """Which field limits the memory of the engine's container, and to what."""
+    limits = doc.get("spec", "podTemplate", "resources", "limits")
+    if "memory" in limits:
+        return "podTemplate.resources.limits.memory", str(limits["memory"])
+    memory = doc.get("spec", "hardware", "memory")
+    if doc.get("spec", "hardware", "resourceName") != "cpu" or memory is None:
+        return "", None
+    return "hardware.memory", str(memory)
+
+
 def budget_serves_the_batch(doc: view.View) -> Iterator[Found]:
     at = ("spec", "scheduler")
     budget, batch = doc.get(*at, "maxNumBatchedTokens"), doc.get(*at, "maxNumSeqs")
@@ -133,13 +165,46 @@ def budget_serves_the_batch(doc: view.View) -> Iterator[Found]:
 
 def soft_limit_within_batch(doc: view.View) -> Iterator[Found]:
     soft, hard = doc.get("spec", "scheduler", "maxConcurrencySoft"), doc.get("spec", "scheduler", "maxNumSeqs")
-    if soft is not None and hard is not None and soft > hard:
+    hard = settings.EngineConfig().scheduler.max_num_seqs if hard is None else hard
+    if soft is not None and soft > hard:
         yield (
             ("spec", "scheduler", "maxConcurrencySoft"),
             soft,
             f"at most scheduler.maxNumSeqs, {hard}",
-            "No more than that ever run together.",
+            "No more than that ever run together. Lower it, or raise maxNumSeqs, which needs a restart.",
         )
+
+
+def degrade_says_whom_and_what(doc: view.View) -> Iterator[Found]:
+    for index, rule in enumerate(doc.get("spec", "overload", "degrade")):
+        at: describe.Loc = ("spec", "overload", "degrade", index)
+        if not rule.get("keys") and rule.get("maxPriority") is None:
+            yield (
+                at,
+                errors.Seen("neither"),
+                "keys or maxPriority, so that it says whose requests it is about",
+                f"maxPriority: {engine.MAX_PRIORITY} means everybody's.",
+            )
+        if rule.get("maxTokens") is None and rule.get("maxRequests") is None:
+            yield (
+                at,
+                errors.Seen("neither"),
+                "maxTokens or maxRequests, so that it has an effect",
+                "Set one, or both.",
+            )
+
+
+def degrade_needs_key_file(doc: view.View) -> Iterator[Found]:
+    if doc.get("spec", "access", "apiKeysSecretRef") is not None:
+        return
+    for index, rule in enumerate(doc.get("spec", "overload", "degrade")):
+        if rule.get("keys"):
+            yield (
+                ("spec", "overload", "degrade", index, "keys"),
+                rule["keys"],
+                "no names, because access.apiKeysSecretRef is not set",
+                "Only a key file gives names. Set it, or select by maxPriority.",
+            )
 
 
 def draft_needs_model(doc: view.View) -> Iterator[Found]:
@@ -285,9 +350,13 @@ RULES: tuple[Rule, ...] = (
     precision_one_way,
     precision_needs_quantization,
     swap_needs_space,
+    swap_is_plausible,
+    swap_within_memory,
     budget_serves_the_batch,
     soft_limit_within_batch,
     watermark_order,
+    degrade_says_whom_and_what,
+    degrade_needs_key_file,
     draft_needs_model,
     deadline_after_drain,
     canary_rises_to_all,

@@ -13,6 +13,8 @@ LayerKey = Annotated[
     str, pydantic.StringConstraints(pattern=r"^[0-9]{1,4}$"), base.Expected('a layer number in quotes, such as "7"')
 ]
 Ratio = Annotated[float, pydantic.Field(ge=0, le=1)]
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+"""Of a request; a larger one goes first."""
 
 
 class MapRef(base.Section):
@@ -35,79 +37,219 @@ class KVCache(base.Section):
     """The slab that holds keys and values, in pages."""
 
     dtype: Literal["auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"] = base.field(
-        "auto", "Of keys and values. auto: the model's dtype. int4 needs `allowLossy`."
+        "auto", "Of keys and values. auto: the model's dtype. int4 needs `allowLossy`.", engine="kvCache.dtype"
     )
     allow_lossy: bool = base.field(False, "Accepts int4, although long summaries lose facts with it.")
-    block_size: int = base.field(16, "Tokens of one page.", unit="tokens", ge=1, le=256)
+    block_size: int = base.field(16, "Tokens of one page.", unit="tokens", engine="kvCache.blockSize", ge=1, le=256)
     memory_utilization: float = base.field(
-        0.9, "Share of the device's memory that weights, slab and workspace may take together.", ge=0.05, le=1.0
+        0.9,
+        "Share of the device's memory that weights, slab and workspace may take together.",
+        engine="kvCache.memoryUtilization",
+        ge=0.05,
+        le=1.0,
     )
-    prefix_caching: bool = base.field(True, "Reuses the pages of equal beginnings.")
-    eviction_policy: Literal["lruBlock"] = base.field("lruBlock", "Which cached pages go first.")
-    swap_space: base.Quantity = base.field("0", "Host memory for the pages of preempted requests.", unit="bytes")
+    prefix_caching: bool = base.field(
+        True,
+        "Keeps the pages of ended requests until others need the room, and uses them again for requests of the same "
+        "API key that begin with the same tokens.",
+        engine="kvCache.prefixCaching",
+    )
+    eviction_policy: Literal["lruBlock"] = base.field(
+        "lruBlock", "Which of the kept pages go first: those that were not used for longest, the end before the start."
+    )
+    swap_space: base.Quantity = base.field(
+        "0",
+        "Host memory for the pages of preempted requests, at least one page of it. 0: they are computed again. With "
+        "`cpu` it is part of `hardware.memory`.",
+        unit="bytes",
+        engine="kvCache.swapSpace",
+    )
     precision: Precision = base.field(Precision, "What stays at 16 bits.")
 
 
 class Preemption(base.Section):
     """What happens when pages run out while requests run."""
 
-    policy: Literal["priority"] = base.field("priority", "Who gives way: the lowest priority, then the newest.")
-    mode: Literal["auto", "swap", "recompute"] = base.field(
-        "auto", "How a preempted request's pages come back. auto: whichever was measured to be cheaper."
+    policy: Literal["priority"] = base.field(
+        "priority", "Who gives way: the lowest priority, and among equals whoever costs least to bring back."
     )
-    max_per_request: int = base.field(3, "After so many, a request is no longer preempted.", ge=0)
+    mode: Literal["auto", "swap", "recompute"] = base.field(
+        "auto",
+        "How a preempted request's pages come back. swap: copied to `kvCache.swapSpace` and back, where some of it is "
+        "left. recompute: computed again. auto: whichever is predicted to take less time, from measurements.",
+        engine="scheduler.preemptionMode",
+    )
+    max_per_request: int = base.field(
+        3,
+        "After so many, a request is no longer preempted.",
+        engine="scheduler.maxPreemptionsPerRequest",
+        ge=0,
+    )
 
 
 class Scheduler(base.Section):
-    """What one step may hold."""
+    """Who runs, who waits, who gives way, and what one step may hold."""
 
     policy: Literal["continuous"] = base.field("continuous", "Requests join and leave the batch at every step.")
     max_num_seqs: int | None = base.field(
-        None, "Most sequences in the running batch.", default_text="the engine's: 64", ge=1, le=4096
+        None,
+        "Most sequences in the running batch.",
+        default_text="the engine's: 64",
+        engine="scheduler.maxNumSeqs",
+        ge=1,
+        le=4096,
     )
     max_num_batched_tokens: int | None = base.field(
-        None, "Token budget of a step.", unit="tokens", default_text="the engine's: 512", ge=1, le=1_048_576
+        None,
+        "Token budget of a step: running sequences first, then chunks of prompts.",
+        unit="tokens",
+        default_text="the engine's: 512",
+        engine="scheduler.maxNumBatchedTokens",
+        ge=1,
+        le=1_048_576,
     )
     max_concurrency_soft: int | None = base.field(
-        None, "More requests than this wait in the queue; nothing fails.", default_text="from the plan", ge=1
+        None,
+        "More requests than this wait in the queue; nothing fails.",
+        default_text="`maxNumSeqs`",
+        engine="scheduler.maxConcurrencySoft",
+        ge=1,
     )
-    long_request_tokens: int = base.field(4096, "From here on a request takes the slow lane.", unit="tokens", ge=1)
-    long_request_share: Ratio = base.field(0.5, "Share of a step that the slow lane is guaranteed.")
+    long_request_tokens: int = base.field(
+        4096,
+        "From here on (prompt and the most it may generate) a request takes the slow lane.",
+        unit="tokens",
+        engine="scheduler.longRequestTokens",
+        ge=1,
+    )
+    long_request_share: Ratio = base.field(
+        0.5,
+        "Share of a step's prompt tokens, and of the pages, that the slow lane is guaranteed; the express lane is "
+        "guaranteed the rest.",
+        engine="scheduler.longRequestShare",
+    )
+    aging_seconds: float = base.field(
+        10.0,
+        "Who has waited so long for a first turn is passed by nobody of the same or a lower priority any more, in "
+        "neither lane.",
+        unit="seconds",
+        engine="scheduler.agingSeconds",
+        ge=0,
+    )
+    fairness: Literal["none", "apiKey"] = base.field(
+        "none",
+        "none: first come, first served within a lane. apiKey: API keys take turns, by the tokens of their requests.",
+        engine="scheduler.fairness",
+    )
     preemption: Preemption = base.field(Preemption, "What happens when pages run out.")
     target_step_seconds: float | None = base.field(
         None,
-        "No step is planned that is predicted to take longer.",
+        "No step takes in so many prompt tokens that it is predicted to take longer.",
         unit="seconds",
-        default_text="no limit",
+        default_text="no limit but `maxNumBatchedTokens`",
+        engine="scheduler.targetStepSeconds",
         ge=0.001,
         le=60,
     )
 
 
 class Watermarks(base.Section):
-    """Lines of memory use, as shares of all pages, and what happens at them."""
+    """Lines of memory use, as shares of all pages, and what happens at them. Pages that only the prefix cache keeps are
+    not in use."""
 
-    queue: Ratio = base.field(0.70, "New requests wait from here on, although pages remain.")
-    preempt: Ratio = base.field(0.90, "From here on a request of higher priority may displace a lower one.")
-    hysteresis: Ratio = base.field(0.05, "How far use must fall below a line before the line is left.")
+    queue: Ratio = base.field(
+        0.70,
+        "New requests wait from here on, although pages remain, so that running ones can grow.",
+        engine="scheduler.queueWatermark",
+    )
+    preempt: Ratio = base.field(
+        0.90,
+        "Above it nobody starts while others run, and a waiting request of strictly higher priority takes the pages "
+        "of a running one.",
+        engine="scheduler.preemptWatermark",
+    )
+    hysteresis: Ratio = base.field(
+        0.05, "How far use must fall below a line before the line is left.", engine="scheduler.watermarkHysteresis"
+    )
     response: Literal["observe", "tighten"] = base.field(
         "observe", "observe: condition and event. tighten: a lower soft limit as well, until the pressure is gone."
     )
 
 
+class DegradeRule(base.Section):
+    """Whose requests get less, and how much less, while the engine is under some pressure. It needs `keys` or
+    `maxPriority` (of both a request must meet both), and `maxTokens` or `maxRequests`, or both."""
+
+    at: Literal["queue", "preempt", "backlog"] = base.field(
+        "queue",
+        "The pressure from which on it holds. queue, preempt: that line is crossed. backlog: half of "
+        "`maxQueuedRequests` wait, or one has waited half of `maxQueueSeconds`.",
+    )
+    keys: Annotated[list[base.KeyName], pydantic.AfterValidator(base.each_once)] = base.field(
+        list,
+        "Names of API keys, as the file of `access.apiKeysSecretRef` gives them. Empty: every key's requests.",
+        max_length=256,
+    )
+    max_priority: int | None = base.field(
+        None,
+        "Only requests of this priority or a lower one.",
+        default_text="of every priority",
+        ge=MIN_PRIORITY,
+        le=MAX_PRIORITY,
+    )
+    max_tokens: int | None = base.field(
+        None,
+        "Most tokens that such a request may generate; the answer says so in a header.",
+        unit="tokens",
+        default_text="as many as it asks for",
+        ge=1,
+    )
+    max_requests: int | None = base.field(
+        None,
+        "So many such requests may run or wait; one more is answered 429. 0: none.",
+        default_text="no limit",
+        ge=0,
+    )
+
+
 class Overload(base.Section):
-    """When a request is answered 429 with Retry-After instead of waiting."""
+    """When a request is answered 429 with Retry-After instead of waiting, and who gets less before that."""
 
     max_queued_requests: int | None = base.field(
-        None, "Requests that may wait.", default_text="the engine's: 512", ge=0
+        None,
+        "Requests that may wait.",
+        default_text="the engine's: 512",
+        engine="scheduler.maxQueuedRequests",
+        ge=0,
     )
     max_queued_tokens: int | None = base.field(
-        None, "Tokens of all waiting requests together.", unit="tokens", default_text="from the plan", ge=1
+        None,
+        "Tokens of all waiting requests together, each with the most it may generate.",
+        unit="tokens",
+        default_text="no limit",
+        engine="scheduler.maxQueuedTokens",
+        ge=1,
     )
     max_queue_seconds: float | None = base.field(
-        None, "Longest wait for a first turn.", unit="seconds", default_text="the engine's: 600", ge=0.001
+        None,
+        "Longest wait for a first turn.",
+        unit="seconds",
+        default_text="the engine's: 600",
+        engine="scheduler.maxQueueSeconds",
+        ge=0.001,
     )
-    retry_share: Ratio = base.field(0.1, "Share of the queue that retries may take.")
+    retry_share: Ratio = base.field(
+        0.1,
+        "Share of the queue that retries may take; they also start after first tries, and are refused before them.",
+        engine="scheduler.retryShare",
+    )
+    degrade: list[DegradeRule] = base.field(
+        list,
+        "What named keys and low priorities have agreed to get under pressure, so that others go on as usual. Of "
+        "several rules that hold, the smallest `maxTokens` counts, and each `maxRequests`.",
+        engine="overload.degrade",
+        max_length=64,
+    )
 
 
 class Speculative(base.Section):

@@ -58,19 +58,24 @@ class Weights(base.Section):
     """How the weights are held."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = base.field(
-        "auto", "Of activations and of unquantized weights. auto: the model's own, as far as the device is fast at it."
+        "auto",
+        "Of activations and of unquantized weights. auto: the model's own, as far as the device is fast at it.",
+        engine="model.dtype",
     )
     quantization: Literal["auto", "none", "int8", "fp8", "awq", "gptq"] = base.field(
         "auto",
         "auto: as the files hold them. none: expanded to `dtype`. int8: as the files hold them, "
         "unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster, and less exact.",
+        engine="model.quantization",
     )
 
 
 class Model(base.Section):
     """Which model, and how clients call it."""
 
-    name: base.Text | None = base.field(None, "What clients send as `model`.", default_text="`metadata.name`")
+    name: base.Text | None = base.field(
+        None, "What clients send as `model`.", default_text="`metadata.name`", engine="model.name"
+    )
     source: Source = base.field(..., "Where the model lies. Exactly one of pvc, hostPath, image, huggingFace, package.")
     weights: Weights = base.field(Weights, "How the weights are held.")
     max_context_tokens: int | None = base.field(
@@ -78,6 +83,7 @@ class Model(base.Section):
         "Longest request, prompt and output together. A longer one is answered 400 with both numbers.",
         unit="tokens",
         default_text="the model's own limit",
+        engine="model.maxContextTokens",
         ge=1,
     )
 

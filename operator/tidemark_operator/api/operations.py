@@ -141,7 +141,7 @@ class EnvVar(base.Section):
 
 ResourceValue = Annotated[
     str,
-    pydantic.StringConstraints(pattern=r"^[0-9]+(?:\.[0-9]+)?(?:m|[KMGTPE]i?|k)?$", max_length=40),
+    pydantic.StringConstraints(pattern=r"^[0-9]+(?:\.[0-9]+)?(?:m|[KMGTPE]i|[kMGTPE])?$", max_length=40),
     base.Expected('an amount in quotes, such as "500m", "2" or "4Gi"'),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -134,15 +135,26 @@ def _plain(document: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Od
         if isinstance(value, str) and _SURROGATE.search(value):
             odd.append((loc, errors.Problem(describe.render(loc), value, _UNICODE, _NO_HALF)))
             return _SURROGATE.sub("?", value)
+        if isinstance(value, int) and not _LEAST <= value <= _MOST:
+            return _as_float(value)
         return value
 
     copied: dict[str, Any] = copy(document, ())
     return copied, odd
 
 
+_LEAST, _MOST = -(2**63), 2**63 - 1
+"""An API server reads a whole number beyond these as one with a fraction."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _UNICODE = "valid Unicode text"
 _NO_HALF = "It holds half of a UTF-16 surrogate pair; write the character itself."
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _key_problem(key: object, loc: describe.Loc) -> errors.Problem | None:

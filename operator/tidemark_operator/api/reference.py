@@ -5,6 +5,7 @@ python -m tidemark_operator.api.reference > docs/reference/inferenceservice.md
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from tidemark_operator import names
-from tidemark_operator.api import describe, service
+from tidemark_operator.api import describe, links, service
 
 _HEAD = f"""# {names.KIND}
 
@@ -41,7 +42,7 @@ def _section(path: str, cls: type[pydantic.BaseModel], no_effect: Mapping[str, s
         section, mark = _subsection(info)
         if section is not None:
             deeper.append((f"{path}.{alias}{mark}", section))
-    yield f"## `{path}`\n\n{(cls.__doc__ or '').strip()}\n"
+    yield f"## `{path}`\n\n{inspect.cleandoc(cls.__doc__ or '')}\n"
     yield "| field | accepts | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     for below, section in deeper:
         yield from _section(below, section, no_effect)
@@ -94,4 +95,5 @@ def _default(info: FieldInfo) -> str:
 def _text(info: FieldInfo) -> str:
     extra: dict[str, Any] = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     unit = f" In {extra['unit']}." if "unit" in extra else ""
-    return f"{info.description or ''}{unit}"
+    effect = links.effect(info)
+    return f"{info.description or ''}{unit}{f' {effect}' if effect else ''}"

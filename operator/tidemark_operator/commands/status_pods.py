@@ -93,15 +93,9 @@ def _generation(config: Mapping[str, Any]) -> str:
 
 
 def _lines_of_memory(overview: Mapping[str, Any]) -> str:
-    """`spec.watermarks`, where it is set, and whether this version acts on it."""
+    """`spec.watermarks`, where it is set."""
     marks = overview["spec"].get("watermarks") or {}
-    shown = [f"{name} from {marks[name]:.0%}" for name in ("queue", "preempt") if name in marks]
-    if not shown:
-        return ""
-    warned = any(
-        str(item).startswith("spec.watermarks has no effect") for item in overview["status"].get("warnings", ())
-    )
-    return ", ".join(shown) + (" (no effect yet)" if warned else "")
+    return ", ".join(f"{name} from {marks[name]:.0%}" for name in ("queue", "preempt") if marks.get(name) is not None)
 
 
 def _by_path(paths: Mapping[str, str]) -> list[str]:

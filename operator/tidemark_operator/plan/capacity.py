@@ -44,7 +44,7 @@ def fit(service: api.InferenceService, status: Mapping[str, Any]) -> Fit:
     try:
         sum_ = capacity.plan(shape, wanted)
     except capacity.CapacityError as error:
-        return Fit(False, f"{str(error)[0].upper()}{str(error)[1:]}. No pods are started for this spec.")
+        return Fit(False, f"{_sentence(str(error))}. No pods are started for this spec.")
     tokens = sum_.num_pages * wanted.block_size
     terms = " + ".join(f"{name} {_mib(size)}" for name, size in sum_.parts_bytes.items())
     total_bytes = sum(sum_.parts_bytes.values())
@@ -86,6 +86,8 @@ def _wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int
         max_context_tokens=parsed.model.max_context_tokens,
         limit_bytes=limit_bytes,
         overhead_bytes=overhead_bytes,
+        # The limit of devices is their own memory, and the host's is no part of it.
+        swap_bytes=parsed.kv_cache.swap_space if service.spec.hardware.resource_name == "cpu" else 0,
     )
 
 
@@ -98,6 +100,11 @@ def _kv_dtype(service: api.InferenceService) -> str:
     if dtype != "auto":
         return dtype
     return "float32" if service.spec.hardware.resource_name == "cpu" else "bfloat16"
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter, unless it begins with the name of a field, which then stands under `spec`."""
+    return f"spec.{text}" if text.partition(" ")[0].endswith(":") else f"{text[0].upper()}{text[1:]}"
 
 
 def _camel(name: str) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import pydantic
 import yaml
 
 from tidemark_operator import api, effects
 from tidemark_operator.api import quantities
 from tidemark_operator.plan import layout
 from tidemark_runtime.contract import http, settings
+
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The one in C where PyYAML has it: the other takes most of a plan's time."""
 
 LAME_DUCK_SECONDS = 5
 """After SIGTERM a pod says that it is not ready and still takes requests: so long it may take until every node has
@@ -19,50 +23,25 @@ connections that are kept alive with their next answer, and a client never write
 
 
 def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
-    """Sections and keys in camelCase, as `tidemark serve --config` reads them; keys without a value left out."""
-    spec = service.spec
-    keys, tls = spec.access.api_keys_secret_ref, spec.access.tls_secret_ref
-    sections: dict[str, dict[str, Any]] = {
-        "model": {
-            "source": layout.model_source(spec.model.source),
-            "name": service.model_name,
-            "dtype": spec.model.weights.dtype,
-            "quantization": effects.acting(service, "model.weights.quantization"),
-            "maxContextTokens": spec.model.max_context_tokens,
-        },
-        "kvCache": {
-            "dtype": effects.acting(service, "kvCache.dtype"),
-            "blockSize": spec.kv_cache.block_size,
-            "memoryUtilization": spec.kv_cache.memory_utilization,
-        },
-        "scheduler": {
-            "maxNumSeqs": spec.scheduler.max_num_seqs,
-            "maxNumBatchedTokens": spec.scheduler.max_num_batched_tokens,
-            "maxQueuedRequests": spec.overload.max_queued_requests,
-            "maxQueueSeconds": spec.overload.max_queue_seconds,
-            "maxPreemptionsPerRequest": spec.scheduler.preemption.max_per_request,
-        },
-        "server": {
-            "host": "0.0.0.0",
-            "port": http.CONTAINER_PORT,
-            "apiKeysFile": layout.keys_path(keys) if keys else None,
-            "adminTokenFile": layout.ADMIN_TOKEN_PATH,
-            "tlsCertFile": layout.TLS_CERT_PATH if tls else None,
-            "tlsKeyFile": layout.TLS_KEY_PATH if tls else None,
-            "lameDuckSeconds": LAME_DUCK_SECONDS,
-            "drainSeconds": LAME_DUCK_SECONDS + spec.rollout.drain_seconds,  # the engine counts both from SIGTERM
-        },
-        "hardware": _hardware(spec.hardware),
+    """Sections and keys in camelCase, as `tidemark serve --config` reads them; keys without a value left out.
+
+    The fields that name their setting of the engine, and what is made of several fields or of none.
+    """
+    sections = _linked(service)
+    made: dict[str, dict[str, Any]] = {
+        "model": {"source": layout.model_source(service.spec.model.source), "name": service.model_name},
+        "server": _server(service.spec),
+        "hardware": _hardware(service.spec.hardware),
     }
-    kept = {
-        name: {key: value for key, value in section.items() if value is not None} for name, section in sections.items()
-    }
-    return {name: section for name, section in kept.items() if section}
+    for name, values in made.items():
+        sections.setdefault(name, {}).update({key: value for key, value in values.items() if value is not None})
+    return {name: section for name, section in sections.items() if section}
 
 
 def dump(config: dict[str, dict[str, Any]]) -> str:
     """YAML text, the same bytes for the same configuration."""
-    return yaml.safe_dump(config, sort_keys=True, allow_unicode=True, width=120)
+    text: str = yaml.dump(config, Dumper=_DUMPER, sort_keys=True, allow_unicode=True, width=120)
+    return text
 
 
 def parse(service: api.InferenceService) -> settings.EngineConfig:
@@ -101,6 +80,40 @@ def config_hash(service: api.InferenceService) -> str:
 def restart_hash(service: api.InferenceService) -> str:
     """Names the settings that need a new process; a hot change leaves it as it is."""
     return settings.restart_hash(parse(service))
+
+
+def _linked(service: api.InferenceService) -> dict[str, dict[str, Any]]:
+    """What the spec says of the engine's settings, field by field."""
+    sections: dict[str, dict[str, Any]] = {}
+    for link in api.engine_links():
+        value = link.value(service.spec)
+        if value not in (None, []) and effects.acts(link.path, value):
+            sections.setdefault(link.section, {})[link.name] = _plain(value, link.size)
+    return sections
+
+
+def _plain(value: Any, size: bool) -> Any:
+    """As a YAML file holds it; a size as the number of its bytes, because the engine does not know all of Kubernetes'
+    units."""
+    if isinstance(value, list):
+        return [_plain(item, size) for item in value]
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(by_alias=True, exclude_none=True)
+    return quantities.to_bytes(value) if size else value
+
+
+def _server(spec: api.Spec) -> dict[str, Any]:
+    keys, tls = spec.access.api_keys_secret_ref, spec.access.tls_secret_ref
+    return {
+        "host": "0.0.0.0",
+        "port": http.CONTAINER_PORT,
+        "apiKeysFile": layout.keys_path(keys) if keys else None,
+        "adminTokenFile": layout.ADMIN_TOKEN_PATH,
+        "tlsCertFile": layout.TLS_CERT_PATH if tls else None,
+        "tlsKeyFile": layout.TLS_KEY_PATH if tls else None,
+        "lameDuckSeconds": LAME_DUCK_SECONDS,
+        "drainSeconds": LAME_DUCK_SECONDS + spec.rollout.drain_seconds,  # the engine counts both from SIGTERM
+    }
 
 
 def _hardware(hardware: api.Hardware) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemark_operator import names
+from tidemark_operator.api import engine
 from tidemark_operator.api.crd import cel
 from tidemark_runtime.contract import settings
 
@@ -123,23 +124,65 @@ def _kv_cache() -> tuple[cel.Rule, ...]:
             (dtype,),
             ".precision",
         ),
+        *_swap(),
+    )
+
+
+def _swap() -> tuple[cel.Rule, ...]:
+    space = "string(self.kvCache.swapSpace)"
+    resource = cel.get("spec", "hardware.resourceName")
+    # Not as an optional: of such a value's length an API server knows nothing, and thinks the rule too dear.
+    limits = "self.podTemplate.resources.limits"
+    limited = f"{cel.has('podTemplate.resources.limits')} && 'memory' in {limits}"
+    limit = f"{limits}['memory']"
+    unused = f"!{cel.has('kvCache.swapSpace')} || !isQuantity({space})"
+    return (
         cel.Rule(
             "swap_needs_space",
             "spec",
             f"{cel.get('spec', 'scheduler.preemption.mode')} != 'swap' || ({cel.has('kvCache.swapSpace')} "
-            "&& (!isQuantity(string(self.kvCache.swapSpace)) "
-            "|| quantity(string(self.kvCache.swapSpace)).isGreaterThan(quantity('0'))))",
+            f"&& (!isQuantity({space}) || quantity({space}).isGreaterThan(quantity('0'))))",
             "got no swap space, expected more than 0 with scheduler.preemption.mode swap. Set it, for example to 8Gi, "
             "or choose the mode auto.",
             field=".kvCache.swapSpace",
+        ),
+        cel.Rule(
+            "swap_is_plausible",
+            "spec.kvCache",
+            "!has(self.swapSpace) || !isQuantity(string(self.swapSpace)) || quantity(string(self.swapSpace))"
+            ".compareTo(quantity('0')) == 0 || !quantity(string(self.swapSpace)).isLessThan(quantity('1Mi'))",
+            "got %s, expected 0 or at least 1Mi. No page is so small. Without a unit it is a number of bytes; write "
+            "8Gi for eight gibibytes.",
+            ("self.swapSpace",),
+            ".swapSpace",
+        ),
+        cel.Rule(
+            "swap_within_memory",
+            "spec",
+            f"{unused} || !({limited}) || !isQuantity({limit}) || quantity({space}).isLessThan(quantity({limit}))",
+            "got %s, expected less than podTemplate.resources.limits.memory, %s. It is a part of the pod's memory. "
+            "Lower it, or give the pod more memory.",
+            ("self.kvCache.swapSpace", limit),
+            ".kvCache.swapSpace",
+        ),
+        cel.Rule(
+            "swap_within_memory",
+            "spec",
+            f"{unused} || ({limited}) || {resource} != 'cpu' || !{cel.has('hardware.memory')} "
+            f"|| !isQuantity(string(self.hardware.memory)) "
+            f"|| quantity({space}).isLessThan(quantity(string(self.hardware.memory)))",
+            "got %s, expected less than hardware.memory, %s. It is a part of the pod's memory. Lower it, or give the "
+            "pod more memory.",
+            ("self.kvCache.swapSpace", "self.hardware.memory"),
+            ".kvCache.swapSpace",
         ),
     )
 
 
 def _scheduler() -> tuple[cel.Rule, ...]:
-    at, engine = "spec.scheduler", settings.EngineConfig().scheduler
-    budget = cel.get(at, "maxNumBatchedTokens", engine.max_num_batched_tokens)
-    batch = cel.get(at, "maxNumSeqs", engine.max_num_seqs)
+    at, defaults = "spec.scheduler", settings.EngineConfig().scheduler
+    budget = cel.get(at, "maxNumBatchedTokens", defaults.max_num_batched_tokens)
+    batch = cel.get(at, "maxNumSeqs", defaults.max_num_seqs)
     return (
         cel.Rule(
             "budget_serves_the_batch",
@@ -153,9 +196,10 @@ def _scheduler() -> tuple[cel.Rule, ...]:
         cel.Rule(
             "soft_limit_within_batch",
             at,
-            "!has(self.maxConcurrencySoft) || !has(self.maxNumSeqs) || self.maxConcurrencySoft <= self.maxNumSeqs",
-            "got %s, expected at most scheduler.maxNumSeqs, %s. No more than that ever run together.",
-            ("self.maxConcurrencySoft", "self.maxNumSeqs"),
+            f"!has(self.maxConcurrencySoft) || self.maxConcurrencySoft <= {batch}",
+            "got %s, expected at most scheduler.maxNumSeqs, %s. No more than that ever run together. Lower it, or "
+            "raise maxNumSeqs, which needs a restart.",
+            ("self.maxConcurrencySoft", batch),
             ".maxConcurrencySoft",
         ),
     )
@@ -168,29 +212,48 @@ def _watermarks() -> tuple[cel.Rule, ...]:
         cel.Rule(
             "watermark_order",
             at,
-            f"{queue} < {preempt}",
-            "got %s, expected less than watermarks.preempt, %s. Requests must begin to wait before they may displace "
-            "others.",
+            f"{queue} <= {preempt}",
+            "got %s, expected at most watermarks.preempt, %s. New requests wait before running ones are preempted. "
+            "Lower it, or raise preempt.",
             (queue, preempt),
             ".queue",
         ),
         cel.Rule(
             "watermark_order",
             at,
-            # 0.9 - 0.7 is a little more than 0.2; the lines are compared to nine places
-            f"{queue} >= {preempt} || {preempt} - {queue} - {gap} > 5e-10",
-            "got %s, expected less than what lies between queue and preempt, %s and %s. Otherwise the preempt line is "
-            "left only after the queue line.",
-            (gap, queue, preempt),
-            ".hysteresis",
-        ),
-        cel.Rule(
-            "watermark_order",
-            at,
-            f"{gap} < {queue}",
-            "got %s, expected less than watermarks.queue, %s. Otherwise the line is never left.",
+            f"{queue} > {preempt} || {gap} <= {queue}",
+            "got %s, expected at most watermarks.queue, %s. Below an empty slab use cannot fall, and the line would "
+            "never be left. Lower it.",
             (gap, queue),
             ".hysteresis",
+        ),
+    )
+
+
+def _overload() -> tuple[cel.Rule, ...]:
+    rule = "spec.overload.degrade[]"
+    return (
+        cel.Rule(
+            "degrade_says_whom_and_what",
+            rule,
+            "has(self.maxPriority) || has(self.keys) && self.keys.size() > 0",
+            "got neither, expected keys or maxPriority, so that it says whose requests it is about. "
+            f"maxPriority: {engine.MAX_PRIORITY} means everybody's.",
+        ),
+        cel.Rule(
+            "degrade_says_whom_and_what",
+            rule,
+            "has(self.maxTokens) || has(self.maxRequests)",
+            "got neither, expected maxTokens or maxRequests, so that it has an effect. Set one, or both.",
+        ),
+        cel.Rule(
+            "degrade_needs_key_file",
+            "spec",
+            f"{cel.has('access.apiKeysSecretRef')} || !{cel.has('overload.degrade')} "
+            "|| self.overload.degrade.all(rule, !has(rule.keys) || rule.keys.size() == 0)",
+            "got names in keys, expected none, because access.apiKeysSecretRef is not set. Only a key file gives "
+            "names. Set it, or select by maxPriority.",
+            field=".overload.degrade",
         ),
     )
 
@@ -343,6 +406,7 @@ def every() -> tuple[cel.Rule, ...]:
         *_kv_cache(),
         *_scheduler(),
         *_watermarks(),
+        *_overload(),
         *_speculative(),
         *_rollout(),
         *_access(),

@@ -19,7 +19,7 @@ import annotated_types
 import pydantic
 from pydantic.fields import FieldInfo
 
-from tidemark_operator.api import base, describe
+from tidemark_operator.api import base, describe, links
 from tidemark_operator.api.crd import formats
 
 MAX_KEYS = 64
@@ -57,13 +57,22 @@ def _of_type(hint: Any, outer: list[Any]) -> dict[str, Any]:
         return of_model(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is list:
-        return {"type": "array", "maxItems": MAX_ITEMS, "items": _of_type(arguments[0], []), **_limits(inner, "Items")}
+        items = _of_type(arguments[0], [])
+        return {"type": "array", "maxItems": MAX_ITEMS, "items": items, **_limits(inner, "Items"), **_unique(inner)}
     if origin is dict:
         return {**_of_mapping(*arguments), **_limits(inner, "Properties")}
     if origin is typing.Literal:
         return {"type": "string", "enum": list(arguments)}
     made = {"type": _TYPES[hint], **_limits(inner, "Length"), **_format(inner)}
     return {key: value for key, value in made.items() if value is not None}
+
+
+def _unique(metadata: list[Any]) -> dict[str, Any]:
+    """A list whose items differ. Raises `LookupError` for another check that only Python knows."""
+    if not any(isinstance(item, pydantic.AfterValidator) and item.func is base.each_once for item in metadata):
+        _known(metadata, {})
+        return {}
+    return {"x-kubernetes-list-type": "set"}
 
 
 def _of_mapping(key: Any, value: Any) -> dict[str, Any]:
@@ -127,13 +136,14 @@ def _known(metadata: list[Any], table: Mapping[str, Any]) -> str | None:
 
 
 def _text(info: FieldInfo) -> str:
-    """What `kubectl explain` shows: meaning, what is accepted where the type does not say it, unit, default."""
+    """What `kubectl explain` shows: meaning, what is accepted where the type does not say it, unit, default, and
+    whether a change restarts the engine."""
     extra: dict[str, Any] = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     parts = [info.description or "", *_accepted(info, str(extra.get("unit", "")))]
     default = str(extra.get("default_text", "")) or _default(info)
     if default:
         parts.append(f"Default: {default}.")
-    return " ".join(parts)
+    return " ".join(filter(None, (*parts, links.effect(info))))
 
 
 def _accepted(info: FieldInfo, unit: str) -> Iterator[str]:

@@ -88,6 +88,13 @@ def test_a_document_that_grows_without_end_is_refused() -> None:
         api.parse(manifests.changed("spec.hardware.tolerations", grown))
 
 
+def test_a_number_that_no_machine_holds_is_refused_in_fields_of_either_kind() -> None:
+    for path in ("spec.overload.maxQueuedTokens", "spec.overload.maxQueueSeconds", "spec.replicas"):
+        with pytest.raises(errors.ManifestError, match=r"got inf, expected a (whole )?number"):
+            api.parse(manifests.changed(path, 10**400))
+    assert api.parse(manifests.changed("spec.overload.maxQueueSeconds", 2**64)).spec.overload.max_queue_seconds == 2**64
+
+
 def test_long_values_are_shown_short() -> None:
     with pytest.raises(errors.ManifestError) as caught:
         api.parse(manifests.changed("spec.model.weights.dtype", "x" * 10_000))

@@ -121,12 +121,27 @@ def test_a_check_that_only_python_knows_stops_the_rendering() -> None:
     with pytest.raises(LookupError, match=r"crd/formats\.py"):
         schema.of_model(Odd)
 
+    class OddList(pydantic.BaseModel):
+        field: Annotated[list[str], pydantic.AfterValidator(sorted)]
+
+    with pytest.raises(LookupError, match=r"crd/formats\.py"):
+        schema.of_model(OddList)
+
+
+def test_a_list_whose_items_differ_is_a_set_to_the_api_server() -> None:
+    assert [path for path, node in SPEC if node.get("x-kubernetes-list-type") == "set"] == [
+        "spec.overload.degrade[].keys"
+    ]
+
 
 def test_a_text_with_ranges_says_what_is_accepted_and_what_is_the_default() -> None:
     texts = {path: node.get("description") for path, node in nodes(WHOLE)}
     assert (
-        texts["spec.kvCache.blockSize"] == "Tokens of one page. A whole number from 1 to 256, in tokens. Default: 16."
+        texts["spec.kvCache.blockSize"]
+        == "Tokens of one page. A whole number from 1 to 256, in tokens. Default: 16. A change restarts the engine."
     )
+    assert texts["spec.scheduler.agingSeconds"].endswith("Default: 10.0. A change takes effect without a restart.")
+    assert texts["spec.overload.degrade"].endswith(" A change takes effect without a restart.")
     assert texts["spec.suspend"] == "true: no pods, everything else stays. Default: false."
     assert texts["spec.kvCache.precision"] == "What stays at 16 bits."
 

@@ -289,13 +289,13 @@ def test_many_pods_stay_on_one_screen_with_the_troubled_first() -> None:
     assert "... and 5 more pods, 5 ready; `--output json` has all" in shown
 
 
-def test_lines_of_memory_say_whether_they_act() -> None:
+def test_lines_of_memory_are_shown_where_they_are_set() -> None:
     made = copy.deepcopy(GOOD)
     assert "  lines " not in screen(made)
     made["spec"]["watermarks"] = {"queue": 0.7, "preempt": 0.9}
     assert "  lines     queue from 70%, preempt from 90%\n" in screen(made)
-    made["status"]["warnings"] = ["spec.watermarks has no effect yet: requests are admitted."]
-    assert "preempt from 90% (no effect yet)" in screen(made)
+    made["spec"]["watermarks"] = {"preempt": 0.8, "queue": None}
+    assert "  lines     preempt from 80%\n" in screen(made)
 
 
 def test_revisions_and_configuration() -> None:

@@ -93,3 +93,41 @@ def test_more_context_needs_no_more_than_the_model_takes() -> None:
     over = capacity.plan(shape, capacity.Wanted(max_context_tokens=10**6, **wanted))
     assert most == over
     assert most.num_pages == shape.max_context_tokens // 16
+
+
+def test_swap_space_is_a_part_of_the_pods_memory() -> None:
+    hardware = {"resourceName": "cpu", "memory": "2Gi"}
+    usual, swapping = (plan.fit(service(hardware, kvCache={"swapSpace": size}), {}) for size in ("0", "512Mi"))
+    assert (usual.fits, swapping.fits) == (True, True)
+    assert "swap" not in usual.message
+    assert " + swap 512 MiB = " in swapping.message
+    assert tokens(usual) > tokens(swapping) > 0
+
+
+def test_too_much_swap_space_is_refused_with_what_would_fit() -> None:
+    found = plan.fit(service({"resourceName": "cpu", "memory": "2Gi"}, kvCache={"swapSpace": "1.5Gi"}), {})
+    assert found.refused
+    assert "swap space 1,5" in found.message
+    assert "Lower kvCache.swapSpace to at most" in found.message
+    limit = int(found.message.partition("to at most ")[2].partition(" bytes")[0])
+    assert plan.fit(service({"resourceName": "cpu", "memory": "2Gi"}, kvCache={"swapSpace": limit}), {}).fits
+
+
+def test_swap_space_that_holds_no_page_is_refused_where_the_model_is_known() -> None:
+    hardware = {"resourceName": "cpu", "memory": "2Gi"}
+    found = plan.fit(service(hardware, kvCache={"swapSpace": "2Mi", "blockSize": 128}), {})
+    assert found.refused
+    assert found.message.startswith(
+        "spec.kvCache.swapSpace: got 2097152, expected 0 or at least one page of 128 tokens"
+    )
+
+
+def test_swap_space_is_no_part_of_a_devices_memory() -> None:
+    hardware = {"resourceName": "nvidia.com/gpu", "memory": "2Gi"}
+    plain, swapping = (plan.fit(service(hardware, kvCache={"swapSpace": size}), {}) for size in ("0", "64Gi"))
+    assert plain == swapping
+
+
+def tokens(found: plan.Fit) -> int:
+    """Of the message `... room for 1,234 tokens in ...`."""
+    return int(found.message.partition("room for ")[2].partition(" tokens")[0].replace(",", ""))

@@ -18,9 +18,17 @@ def test_what_acts_gives_no_warning() -> None:
     document = manifests.small(
         replicas=2,
         suspend=False,
-        kvCache={"dtype": "float16", "blockSize": 16, "memoryUtilization": 0.8},
-        scheduler={"maxNumSeqs": 4, "maxNumBatchedTokens": 64, "preemption": {"maxPerRequest": 1}},
-        overload={"maxQueuedRequests": 1, "maxQueueSeconds": 2},
+        kvCache={
+            "dtype": "float16",
+            "blockSize": 16,
+            "memoryUtilization": 0.8,
+            "prefixCaching": False,
+            "evictionPolicy": "lruBlock",
+            "swapSpace": "1Gi",
+        },
+        scheduler=manifests.full()["spec"]["scheduler"],
+        watermarks={"queue": 0.5, "preempt": 0.6, "hysteresis": 0.1},
+        overload=manifests.full()["spec"]["overload"],
         rollout={"drainSeconds": 1, "autoRollback": True},
         access={"apiKeysSecretRef": {"name": "k"}, "tlsSecretRef": {"name": "t"}},
         podTemplate={"env": [], "labels": {"a": "b"}, "annotations": {}, "resources": {"limits": {"cpu": "1"}}},
@@ -32,24 +40,12 @@ def test_what_acts_gives_no_warning() -> None:
 
 def test_everything_without_effect_is_named_once() -> None:
     assert warned(manifests.full()) == [
-        "spec.kvCache.prefixCaching",
-        "spec.kvCache.evictionPolicy",
-        "spec.kvCache.swapSpace",
         "spec.kvCache.precision",
-        "spec.scheduler.maxConcurrencySoft",
-        "spec.scheduler.longRequestTokens",
-        "spec.scheduler.longRequestShare",
-        "spec.scheduler.preemption.policy",
-        "spec.scheduler.preemption.mode",
-        "spec.scheduler.targetStepSeconds",
-        "spec.watermarks",
-        "spec.overload.maxQueuedTokens",
-        "spec.overload.retryShare",
+        "spec.watermarks.response",
         "spec.speculative",
         "spec.rollout.canary",
         "spec.evaluation",
         "spec.monitoring",
-        "spec.kvCache.dtype: int8",
         "spec.hardware.resourceName: nvidia.com/gpu",
     ]
 
@@ -58,19 +54,8 @@ SAMPLES: dict[str, Any] = {
     "model.source.huggingFace": None,  # beside another source it would be refused
     "autoscaling": {"max": 2},
     "kvCache.allowLossy": True,
-    "kvCache.prefixCaching": True,
-    "kvCache.evictionPolicy": "lruBlock",
-    "kvCache.swapSpace": "1Gi",
     "kvCache.precision": {"keepLayers": [1]},
-    "scheduler.maxConcurrencySoft": 3,
-    "scheduler.longRequestTokens": 3,
-    "scheduler.longRequestShare": 0.5,
-    "scheduler.preemption.policy": "priority",
-    "scheduler.preemption.mode": "auto",
-    "scheduler.targetStepSeconds": 1.0,
-    "watermarks": {"queue": 0.7},
-    "overload.maxQueuedTokens": 5,
-    "overload.retryShare": 0.1,
+    "watermarks.response": "observe",
     "speculative": {"method": "ngram"},
     "rollout.canary": {"holdSeconds": 5},
     "evaluation": {"maxKl": 0.1},
@@ -96,9 +81,6 @@ def test_each_field_warns_when_set_even_to_its_default(path: str, value: Any) ->
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("kvCache.prefixCaching", False),
-        ("kvCache.swapSpace", "0"),
-        ("scheduler.preemption.mode", "recompute"),
         ("speculative", {"method": "none"}),
         ("monitoring", {"enabled": False}),
         ("watermarks", {}),
@@ -137,11 +119,11 @@ def test_on_one_machine_nothing_is_scaled() -> None:
 
 def test_warnings_are_sentences_those_without_effect_first() -> None:
     document = manifests.changed(
-        "spec.model.source", {"hostPath": {"path": "/m"}}, manifests.small(watermarks={"queue": 0.5})
+        "spec.model.source", {"hostPath": {"path": "/m"}}, manifests.small(watermarks={"response": "tighten"})
     )
     parsed = api.parse(document)
     assert [text.partition(":")[0] for text in effects.warnings(parsed)] == [
-        "spec.watermarks has no effect yet",
+        "spec.watermarks.response has no effect yet",
         "spec.model.source.hostPath",
     ]
     assert effects.warnings(parsed, local=True) == [str(warning) for warning in effects.unsupported(parsed, local=True)]

@@ -142,6 +142,8 @@ HOT_CHANGES = {
     "spec.overload.maxQueuedRequests": 7,
     "spec.overload.maxQueueSeconds": 5.5,
     "spec.scheduler.preemption.maxPerRequest": 9,
+    "spec.watermarks.queue": 0.5,
+    "spec.overload.degrade": [{"maxPriority": -1, "maxTokens": 64}],
 }
 RESTART_CHANGES: dict[str, Any] = {
     "spec.model.name": "other",
@@ -152,6 +154,8 @@ RESTART_CHANGES: dict[str, Any] = {
     "spec.kvCache.dtype": "float32",
     "spec.kvCache.blockSize": 32,
     "spec.kvCache.memoryUtilization": 0.5,
+    "spec.kvCache.prefixCaching": False,
+    "spec.kvCache.swapSpace": "1Gi",
     "spec.scheduler.maxNumSeqs": 3,
     "spec.hardware.count": 3,
     "spec.hardware.memory": "3Gi",
@@ -211,14 +215,15 @@ def test_what_the_spec_does_not_say_is_left_to_the_engine() -> None:
 
 
 def test_what_the_engine_cannot_do_is_not_written_but_warned_of() -> None:
-    document = manifests.small(kvCache={"dtype": "int8"})
+    document = manifests.small(kvCache={"dtype": "int4", "allowLossy": True})
     document["spec"]["model"]["weights"] = {"quantization": "awq"}
     written = engine_yaml(document)
     assert "dtype" not in written["kvCache"]
     assert "quantization" not in written["model"]
     assert [warning.path for warning in effects.unsupported(api.parse(document))] == [
+        "spec.kvCache.allowLossy",
         "spec.model.weights.quantization: awq",
-        "spec.kvCache.dtype: int8",
+        "spec.kvCache.dtype: int4",
     ]
 
 

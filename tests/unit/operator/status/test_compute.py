@@ -449,7 +449,7 @@ def test_warnings_are_passed_on() -> None:
     warnings = [str(warning) for warning in effects.unsupported(service)]
     made = status.compute(service, status.Observed(warnings=warnings), NOW)
     assert made["warnings"] == warnings
-    assert any("spec.watermarks has no effect yet" in warning for warning in made["warnings"])
+    assert any("spec.watermarks.response has no effect yet" in warning for warning in made["warnings"])
     assert made["devices"] == "1 × nvidia.com/gpu"
 
 
