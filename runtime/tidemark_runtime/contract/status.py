@@ -113,5 +113,8 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     lines: dict[str, LineStatus] = {}
     """queue, preempt."""
     queue: QueueStatus = QueueStatus()
+    step_prices: dict[str, float] = {}
+    """What steps have been found to cost, in seconds: `base` of each, and each `decode`, `promptToken`, `tokenRead`
+    (a KV token that a decode reads) and `pair` (of a prompt token and a KV token). Empty before the first step."""
     uptime_seconds: float = 0.0
     last_progress_age_seconds: float = 0.0

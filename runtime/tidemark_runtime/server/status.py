@@ -58,6 +58,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         memory=_memory(shared),
         lines=_lines(shared),
         queue=_queue(shared),
+        step_prices=shared.engine.stats.step_prices if ready and shared.engine is not None else {},
         uptime_seconds=shared.clock() - shared.started_at,
         last_progress_age_seconds=shared.engine.progress_age_seconds if shared.engine is not None else 0.0,
     )

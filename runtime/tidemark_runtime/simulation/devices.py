@@ -82,12 +82,13 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 flops=989.5 * TERA,
                 link_bandwidth=64 * GB,
             ),
-            # Huawei publishes no datasheet of the processor alone, and what others state lies far apart: FP16 from 256
-            # to 376 TFLOPS, memory from 0.4 to 1.6 TB/s, by model (910B1 to 910B4, 32 or 64 GB) and by source. Taken
-            # here: 64 GB; 313 TFLOPS, an eighth of the 2.5 PFLOPS of an Atlas 800T A2 server (vendor's product page,
-            # not verified); 1.6 TB/s, half of the 3.2 TB/s of an Ascend 910C, which has two such dies ("Serving Large
-            # Language Models on Huawei CloudMatrix384", arXiv 2506.12708, 2025, not verified), so the upper end.
-            # jishuzhan.net states 256 TFLOPS, 768 GB/s and PCIe 4.0 x16. Measure yours (`bandwidthBytesPerSecond`).
+            # Huawei publishes no datasheet of the processor alone, and what others state lies far apart, by model
+            # (910B1 to 910B4, 32 or 64 GB) and by source: memory from 0.4 to 1.6 TB/s; FP16 256 TFLOPS, or 376 as half
+            # of what is stated of a 910C. Taken: 64 GB; 313 TFLOPS, an eighth of the 2.5 PFLOPS of an Atlas 800T A2
+            # server (vendor's product page, not verified); 1.6 TB/s, half of the 3.2 TB/s of an Ascend 910C, which has
+            # two such dies ("Serving Large Language Models on Huawei CloudMatrix384", arXiv 2506.12708, 2025, not
+            # verified), so the upper end. jishuzhan.net states 256 TFLOPS, 768 GB/s and PCIe 4.0 x16. Measure yours
+            # (`bandwidthBytesPerSecond`).
             Device(
                 name="ascend910b",
                 memory_bytes=int(64 * GB),

@@ -81,10 +81,12 @@ async def test_status_tells_model_memory_and_queue(http, engine, clock):
     stats = messages.EngineStats(requests_running=2, requests_waiting=3, pages_used=5, oldest_wait_seconds=3.0)
     lanes_and_pages = {"requests_waiting_slow": 1, "pages_cached": 2, "pages_swapped": 3, "swap_pages_total": 4}
     lines = {"above_queue_line": True, "seconds_above_queue_line_total": 7.5}
-    engine.tell(msgspec.structs.replace(stats, **lanes_and_pages, **lines))
+    prices = {"base": 0.02, "decode": 0.001}
+    engine.tell(msgspec.structs.replace(stats, **lanes_and_pages, **lines, step_prices=prices))
     clock.now += 12
     body = (await http.get(paths.STATUS_PATH)).json()
     assert body["state"] == "ready"
+    assert body["stepPrices"] == prices
     shape = body["model"].pop("shape")
     assert body["model"] == {
         "name": "M",
