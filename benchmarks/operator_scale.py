@@ -113,7 +113,7 @@ def _settle(operator: operator_runs.Operator, count: int) -> float:
     began = last = time.monotonic()
     seen: tuple[float, float] = (-1.0, -1.0)
     while time.monotonic() - last < QUIET_SECONDS or seen[0] < count:
-        time.sleep(0.2)
+        time.sleep(1)  # each of the two answers takes the operator some hundredths of a second
         passes = sum(operator.samples("tidemark_operator_reconciles_total").values())
         now = (passes, sum(operator.writes.values()))
         if now != seen:

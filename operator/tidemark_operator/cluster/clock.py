@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 import time
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
 
 
 class Clock(Protocol):
@@ -51,3 +54,17 @@ async def wait(clock: Clock, event: asyncio.Event, seconds: float | None) -> boo
         for task in tasks:
             task.cancel()
     return event.is_set()
+
+
+async def within(clock: Clock, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """What `work` returns or raises. Raises `TimeoutError`, and cancels it, when it takes longer than `seconds`."""
+    task, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((task, limit), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+        limit.cancel()
+        await asyncio.gather(task, limit, return_exceptions=True)

@@ -59,9 +59,10 @@ async def run(options: Options) -> None:
         observer = lambda verb, target, code: counted.requested(verb, target.kind, code)
         async with (
             connection.Connection(options.source, options.settings, (observer,)) as connected,
+            connection.Connection(options.source, options.settings, (observer,)) as apart,
             httpx.AsyncClient(verify=False, trust_env=False) as http,
         ):
-            await _Operator(options, connected, http, counted, stop, install).run(listener)
+            await _Operator(options, connected, apart, http, counted, stop, install).run(listener)
 
 
 class _Operator:
@@ -71,11 +72,13 @@ class _Operator:
         self,
         options: Options,
         connected: connection.Connection,
+        apart: connection.Connection,
         http: httpx.AsyncClient,
         counted: metrics.Metrics,
         stop: asyncio.Event,
         install_signals: Callable[[], None],
     ) -> None:
+        """`apart` is for the lease alone, so that its renewal never waits for connections that passes have taken."""
         self._options = options
         self._connection = connected
         self._http = http
@@ -86,6 +89,7 @@ class _Operator:
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._namespace = options.lease_namespace or connected.namespace or "default"
         self._api = api.Api(connected, options.settings)
+        self._lease_api = api.Api(apart, options.settings)
         self._cluster: backend.KubernetesCluster | None = None
         self._synced = False
 
@@ -96,7 +100,7 @@ class _Operator:
             if not await self._unless_stopped(self._check()):
                 return
             held = lease.Lease(
-                self._api,
+                self._lease_api,
                 interface.Key("Lease", self._namespace, LEASE_NAME),
                 self._identity,
                 settings=self._options.lease,

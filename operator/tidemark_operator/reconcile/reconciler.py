@@ -103,7 +103,6 @@ class Reconciler:
         keep = _in_use(seen)
         if seen.fit.refused:
             wanted = [child for child in wanted if child["kind"] not in ("Deployment", "ConfigMap")]
-            keep |= _needed_by_pods(seen)
         kept = _revisions_to_keep(seen)
         wanted = [*wanted, *(history.build(seen.acting.service, revision) for revision in kept)]
         outcome = await self._children.bring_in_order(seen.document, wanted, keep)
@@ -216,10 +215,6 @@ def _in_use(seen: _Seen) -> set[interface.Key]:
         volume["configMap"]["name"] for spec in specs for volume in spec.get("volumes") or () if "configMap" in volume
     ]
     return {interface.Key("ConfigMap", namespace, name) for name in maps}
-
-
-def _needed_by_pods(seen: _Seen) -> set[interface.Key]:
-    return {interface.key_of(seen.live)} if seen.live is not None else set()
 
 
 def _ready_condition(computed: Mapping[str, Any]) -> dict[str, Any]:

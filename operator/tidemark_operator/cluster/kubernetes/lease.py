@@ -6,7 +6,7 @@ seen unchanged for its whole duration on our own clock.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import datetime
 import logging
 from typing import Any
@@ -19,6 +19,8 @@ from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.kubernetes import api as api_
 from tidemark_operator.cluster.kubernetes import kinds
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class Lease:
         self._clock = clock
         self._seen: tuple[str, float] = ("", 0.0)
         self._renewed = float("-inf")
+        self._latest: dict[str, Any] | None = None
+        """As the API server gave it back when it was taken or renewed last."""
 
     async def acquire(self) -> None:
         """Return once this operator leads. Says whom it waits for. Raises `errors.Refused` when it is not allowed to
@@ -67,13 +71,16 @@ class Lease:
         when it could not be renewed for `deadline_seconds`: this operator must end then, whatever it is doing."""
         while True:
             await self._clock.sleep(self._settings.renew_seconds)
+            started = self._clock.monotonic()
             while not await self._renew():
-                if self._clock.monotonic() + self._settings.retry_seconds > self._deadline():
+                now = self._clock.monotonic()
+                started = max(now, started + self._settings.retry_seconds)
+                if started >= self._deadline():
                     raise errors.Unavailable(
                         f"{self._key} could not be renewed for {self._settings.deadline_seconds:.0f} seconds; this "
                         "operator ends so that another may lead"
                     )
-                await self._clock.sleep(self._settings.retry_seconds)
+                await self._clock.sleep(started - now)
 
     async def release(self) -> None:
         """Let somebody else take over at once. Failing to is no harm: they wait for the lease to run out."""
@@ -96,7 +103,7 @@ class Lease:
                 "metadata": {"name": self._key.name, "namespace": self._key.namespace},
                 "spec": self._spec(0),
             }
-            await self._api.create(self._kind, self._key.namespace, body)
+            self._latest = _decode(await self._api.create(self._kind, self._key.namespace, body))
             self._renewed = started
             return None
         holder = _holder(document)
@@ -104,32 +111,48 @@ class Lease:
             return holder
         transitions = int(document["spec"].get("leaseTransitions") or 0)
         document["spec"] = self._spec(transitions + (holder != self._identity))
-        await self._api.replace(self._kind, self._key.namespace, self._key.name, document)
+        await self._replace(document)
         self._renewed = started
         return None
 
     async def _renew(self) -> bool:
         """Whether it worked. Raises `errors.Conflict` when somebody else has it. A change by anybody else in between
-        (a label, say) is no loss: the next try reads again."""
+        (a label, say) is no loss."""
         started = self._clock.monotonic()
+        limit = min(self._settings.try_seconds, self._deadline() - started)
         try:
-            async with asyncio.timeout(max(0.0, self._deadline() - started)):
-                document = await self._read()
-                holder = _holder(document) if document is not None else "nobody"
-                if document is not None and holder == self._identity:
-                    document["spec"]["renewTime"] = self._now()
-                    await self._api.replace(self._kind, self._key.namespace, self._key.name, document)
+            holder = await clock_.within(self._clock, self._renew_once(), limit)
         except (errors.ClusterError, TimeoutError) as error:
-            _log.warning("renewing the lease failed, trying again: %s", str(error) or "no answer in time")
+            _log.warning("renewing the lease failed, trying again: %s", str(error) or f"no answer in {limit:.0f} s")
             return False
         if holder != self._identity:
             raise errors.Conflict(f"{self._key} was lost: {holder or 'nobody'} holds it now; this operator ends")
         self._renewed = started
         return True
 
+    async def _renew_once(self) -> str:
+        """The holder; ourselves: it was renewed. Reads only when the last try failed, because a renewal that took long
+        may have worked, and when somebody else has written: if that was another operator, this one ends at once."""
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            with contextlib.suppress(errors.Conflict, errors.NotFound):
+                return await self._renew_from(latest)
+        return await self._renew_from(await self._read())
+
+    async def _renew_from(self, document: dict[str, Any] | None) -> str:
+        holder = _holder(document) if document is not None else "nobody"
+        if document is not None and holder == self._identity:
+            document["spec"]["renewTime"] = self._now()
+            await self._replace(document)
+        return holder
+
+    async def _replace(self, document: dict[str, Any]) -> None:
+        body = await self._api.replace(self._kind, self._key.namespace, self._key.name, document)
+        self._latest = _decode(body)
+
     async def _read(self) -> dict[str, Any] | None:
         body = await self._api.get(self._key)
-        return msgspec.json.decode(body, type=dict[str, Any]) if body is not None else None
+        return _decode(body) if body is not None else None
 
     def _ran_out(self, document: dict[str, Any]) -> bool:
         version, now = document["metadata"]["resourceVersion"], self._clock.monotonic()

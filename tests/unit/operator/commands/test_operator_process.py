@@ -45,6 +45,7 @@ def operator(clock: Any, api: Any, *, in_pod: bool = False) -> operator_process.
     made = operator_process._Operator(
         options,
         Connected(),  # type: ignore[arg-type]
+        Connected(),  # type: ignore[arg-type]
         httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(500))),
         metrics.Metrics(),
         asyncio.Event(),

@@ -62,7 +62,9 @@ class FakeApi:
 
     async def replace(self, kind: kinds.Kind, namespace: str, name: str, body: Mapping[str, Any]) -> bytes:
         self._called("update", f"{kind.name} {name}")
-        before = self.objects[interface.key_of(body)]
+        before = self.objects.get(interface.key_of(body))
+        if before is None:
+            raise errors.NotFound("gone")
         if before["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise errors.Conflict("it was changed meanwhile")
         return msgspec.json.encode(self.put(body))

@@ -10,7 +10,7 @@ from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.kubernetes import lease as lease_
 
 KEY = interface.Key("Lease", "system", "tidemark-operator")
-SETTINGS = settings.LeaseSettings(duration_seconds=15, renew_seconds=5, deadline_seconds=10, retry_seconds=2)
+SETTINGS = settings.LeaseSettings()
 
 
 def lease(api: Any, clock: Any, identity: str) -> lease_.Lease:
@@ -87,7 +87,7 @@ async def test_a_lease_that_somebody_else_has_ends_the_leader(api: Any, clock: A
     await first.acquire()
     holding = asyncio.create_task(first.hold())
     api.put({**api.objects[KEY], "spec": {**api.objects[KEY]["spec"], "holderIdentity": "two"}})
-    await clock.advance(5)
+    await clock.advance(SETTINGS.renew_seconds)  # the first renewal sees it
     with pytest.raises(errors.Conflict, match="two holds it now"):
         holding.result()
 
@@ -97,7 +97,7 @@ async def test_a_lease_that_was_deleted_ends_the_leader(api: Any, clock: Any) ->
     await first.acquire()
     holding = asyncio.create_task(first.hold())
     api.objects.clear()
-    await clock.advance(5)
+    await clock.advance(SETTINGS.renew_seconds)
     with pytest.raises(errors.Conflict, match="nobody holds it now"):
         holding.result()
 
@@ -123,6 +123,71 @@ async def test_a_short_outage_is_survived(api: Any, clock: Any) -> None:
     await clock.advance(60)
     assert not holding.done()
     holding.cancel()
+
+
+async def test_a_label_that_somebody_sets_costs_no_renewal(
+    api: Any, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = lease(api, clock, "one")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    metadata = {**api.objects[KEY]["metadata"], "labels": {"team": "a"}}
+    api.put({**api.objects[KEY], "metadata": metadata})
+    await clock.advance(2)
+    assert api.objects[KEY]["spec"]["renewTime"] == "2026-01-01T00:00:02.000000Z"
+    assert api.objects[KEY]["metadata"]["labels"] == {"team": "a"}
+    assert not caplog.records
+    holding.cancel()
+
+
+async def test_one_answer_that_never_comes_ends_nobody(
+    api: Any, clock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = lease(api, clock, "one")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    await clock.advance(2)
+    replace = api.replace
+    monkeypatch.setattr(api, "replace", _never)
+    await clock.advance(4)
+    monkeypatch.setattr(api, "replace", replace)
+    await clock.advance(60)
+    assert not holding.done()
+    assert [record.message for record in caplog.records] == [
+        "renewing the lease failed, trying again: no answer in 4 s"
+    ]
+    holding.cancel()
+
+
+async def test_an_api_server_that_says_nothing_ends_the_leader_in_time(
+    api: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = lease(api, clock, "one")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    monkeypatch.setattr(api, "replace", _never)
+    monkeypatch.setattr(api, "get", _never)
+    await clock.advance(9.9)
+    assert not holding.done()
+    await clock.advance(0.1)
+    with pytest.raises(errors.Unavailable, match="could not be renewed for 10 seconds"):
+        holding.result()
+
+
+async def test_a_renewal_that_works_is_one_request(api: Any, clock: Any) -> None:
+    first = lease(api, clock, "one")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    api.calls.clear()
+    await clock.advance(60)
+    assert {verb for verb, _ in api.calls} == {"update"}
+    assert len(api.calls) == 30
+    holding.cancel()
+
+
+async def _never(*_: Any) -> bytes:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
 
 
 async def test_a_lease_of_somebody_else_is_not_released(api: Any, clock: Any) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import parser
 
 from tidemark_operator.cluster.kubernetes import metrics
@@ -42,3 +44,15 @@ def test_two_operators_in_one_process_do_not_share_numbers() -> None:
     one, two = metrics.Metrics(), metrics.Metrics()
     one.event_dropped("rate")
     assert b'reason="rate"' not in two.exposition()
+
+
+def test_a_condition_of_any_name_can_be_read_back() -> None:
+    odd = 'a "quoted" \\ name\nof two lines'
+    made = metrics.Metrics()
+    made.conditions_at_scrape(lambda: [metrics.ServiceCondition("team", "chat", odd, "Unknown")])
+    family: Any = families(made)[metrics.SERVICE_CONDITION]
+    assert [(sample.labels["condition"], sample.labels["status"], sample.value) for sample in family.samples] == [
+        (odd, "True", 0.0),
+        (odd, "False", 0.0),
+        (odd, "Unknown", 1.0),
+    ]

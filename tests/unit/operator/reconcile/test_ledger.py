@@ -126,6 +126,78 @@ def test_look_again_later() -> None:
     assert made.start(10) == ["a"]
 
 
+def test_what_happened_goes_before_what_is_only_looked_at_again() -> None:
+    made = ledger(settings.QueueSettings(rate_per_second=1, burst=3, max_concurrency=10))
+    for key in "abc":
+        made.add(key, 0)
+    for key in made.start(0):
+        made.succeeded(key, 0, 5)
+    made.add("d", 7)
+    assert made.start(7) == ["d", "a", "b"]  # three tokens, and `a` to `c` have been due for longer
+    made.add("c", 8)  # it waits already, for no reason
+    made.succeeded("a", 8, 0)
+    assert made.start(8) == ["c"]
+    assert made.start(9) == ["a"]
+
+
+def test_one_that_only_looks_again_has_its_turn_however_much_happens() -> None:
+    quick = settings.QueueSettings(
+        rate_per_second=1, burst=1, min_interval_seconds=0, max_concurrency=1, urgent_in_a_row=3
+    )
+    made = ledger(quick)
+    made.add("quiet", 0, 1, urgent=False)
+    started = []
+    for second in range(1, 9):
+        made.add("a", second)
+        made.add("b", second)
+        (key,) = made.start(second)
+        started.append(key)
+        made.succeeded(key, second, 0 if key == "quiet" else None)
+    assert [number for number, key in enumerate(started) if key == "quiet"] == [3, 7]
+
+
+def test_an_urgent_retry_stays_urgent_when_something_looks_earlier() -> None:
+    made = ledger(settings.QueueSettings(rate_per_second=1, burst=1, max_concurrency=1))
+    made.add("a", 0, 10)
+    made.add("b", 0, 1, urgent=False)
+    made.add("a", 0, 2, urgent=False)
+    assert made.start(2) == ["a"]
+
+
+def test_a_pass_that_failed_is_tried_again_before_others_are_looked_at() -> None:
+    made = ledger(settings.QueueSettings(rate_per_second=1, burst=2, max_concurrency=10, backoff_seconds=1))
+    for key in "ab":
+        made.add(key, 0)
+    made.start(0)
+    made.succeeded("a", 0, 0.5)
+    made.failed("b", 0)
+    assert made.start(1) == ["b"]
+
+
+def test_a_key_that_is_never_quiet_leaves_nothing_behind() -> None:
+    made = ledger()
+    for second in range(10_000):
+        made.add("a", second)
+        assert made.start(second) == ["a"]
+        made.succeeded("a", second, 3600)
+    assert len(made._later) < 300
+
+
+def test_one_that_waits_for_its_turn_and_is_woken_each_time_leaves_nothing_behind() -> None:
+    quick = settings.QueueSettings(
+        rate_per_second=1e6, burst=2, min_interval_seconds=0, max_concurrency=1, urgent_in_a_row=10**9
+    )
+    made = ledger(quick)
+    made.add("quiet", 0, urgent=False)  # due for longest, and never its turn
+    for second in range(1, 10_000):
+        made.add("a", second, urgent=False)
+        made.next_start(second)
+        made.add("a", second)
+        assert made.start(second) == ["a"]
+        made.succeeded("a", second, None)
+    assert sum(map(len, made._now.values())) < 300
+
+
 Action = st.tuples(st.sampled_from(["add", "start", "ok", "fail"]), st.sampled_from("abc"), st.floats(0.01, 3))
 
 

@@ -120,3 +120,26 @@ async def test_cancelling_the_queue_cancels_its_passes(work: Work, clock: Any) -
     await asyncio.gather(task, return_exceptions=True)
     assert work.passes == [("a", 0)]
     assert len(made) == 0
+
+
+async def test_a_pass_that_something_else_cancelled_is_made_again(clock: Any) -> None:
+    passes: list[float] = []
+
+    async def cancelled_once(_: str) -> float | None:
+        passes.append(clock.monotonic())
+        if len(passes) == 1:
+            raise asyncio.CancelledError
+        return None
+
+    told: list[BaseException] = []
+    made: queue.WorkQueue[str] = queue.WorkQueue(
+        cancelled_once, lambda key, failure, delay: told.append(failure), settings=SETTINGS, clock=clock,
+        rng=random.Random(1),
+    )  # fmt: skip
+    task = asyncio.ensure_future(made.run())
+    made.add("a")
+    await clock.advance(10)
+    assert passes == [0, 4]
+    assert [type(failure) for failure in told] == [asyncio.CancelledError]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
