@@ -2,7 +2,8 @@
 
 Two things are compared. The hash of the manifest that was last applied stands on the object: if ours is another, there
 is something to apply, if only a field that we stopped setting. And every value of the manifest must be found in the
-object: what others changed is found there, what the API server or others added is none of our business.
+object: what others changed is found there, what the API server or others added is none of our business, but in a
+selector, where one more label makes it select nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ _NAMING_FIELDS = ("uid", "name", "containerPort", "type", "key")
 """What tells the items of a list apart, whatever their order: the first of these that all items have and that differs
 among them. `uid` for owners, `name` for containers, volumes and variables."""
 _AMOUNTS = ("requests", "limits")
+_WHOLE = ("selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector")
+"""Mappings that an API server takes as one value (`mapType: atomic`): nothing is added to them."""
+_TEXTS_BY_KEY = ("annotations", "labels", "matchLabels", "nodeSelector", "selector", "data")
+"""Mappings whose keys are not fields: what is empty there is kept."""
 
 
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +52,8 @@ def _differs(wanted: Any, live: Any, path: str) -> str | None:
         return _sequences(wanted, live, path)
     if wanted == live or (_is_amount(path) and _same_amount(wanted, live)):
         return None
+    if wanted == "" and live is None and not any(part in _TEXTS_BY_KEY for part in path.split(".")):
+        return None  # a field whose text is empty is not stored
     return f"{path}: {_short(live)} instead of {_short(wanted)}"
 
 
@@ -55,6 +62,9 @@ def _mappings(wanted: Mapping[str, Any], live: Any, path: str) -> str | None:
         return None
     if not isinstance(live, Mapping):
         return f"{path}: {_short(live)} instead of a section"
+    added = sorted(live.keys() - wanted.keys())
+    if added and path.split(".")[-1] in _WHOLE:
+        return f"{path}.{added[0]}: {_short(live[added[0]])} instead of nothing"
     for key, value in wanted.items():
         found = _differs(value, live.get(key), f"{path}.{key}" if path else key)
         if found:

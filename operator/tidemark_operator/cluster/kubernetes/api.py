@@ -15,7 +15,6 @@ from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.kubernetes import connection as connection_
 from tidemark_operator.cluster.kubernetes import kinds
 
-_APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _TRIES = 3
 """How often a request that the API server was too busy for is made."""
@@ -79,7 +78,7 @@ class Api:
             kind.path(key.namespace, key.name),
             query={"fieldManager": names.FIELD_MANAGER, "force": "true"},
             body=manifest,
-            content_type=_APPLY,
+            content_type=connection_.APPLY,
         )
 
     async def patch_status(self, key: interface.Key, status: Mapping[str, Any]) -> bytes | None:
@@ -100,7 +99,7 @@ class Api:
                 kind.path(key.namespace, key.name, "status"),
                 query={"fieldManager": names.FIELD_MANAGER, "force": "true"},
                 body=intent,
-                content_type=_APPLY,
+                content_type=connection_.APPLY,
             )
         except errors.NotFound:
             return None

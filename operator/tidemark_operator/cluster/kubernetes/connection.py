@@ -7,7 +7,9 @@ hour) is used by both from the next request on, and no watch is cut for it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +25,8 @@ from tidemark_operator import errors
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster.kubernetes import kinds
 
+APPLY = "application/apply-patch+yaml"
+"""Content type of a server-side apply."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 Observer = Callable[[str, kinds.Target, int], None]
@@ -30,7 +34,20 @@ Observer = Callable[[str, kinds.Target, int], None]
 
 _log = logging.getLogger(__name__)
 
+_NOT_PLAIN = re.compile("[\x7f-\uffff]")
+
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def yaml_and_json(document: Mapping[str, Any]) -> str:
+    """A text that readers of YAML and of JSON take for the same document.
+
+    An API server reads an apply as YAML, which knows JSON's escapes but not its pairs of them for what is beyond
+    U+FFFF (an emoji), and takes control characters and line separators for something else when they stand there as
+    they are. So the former are written as they are, and everything else beyond ASCII is escaped.
+    """
+    text = json.dumps(document, ensure_ascii=False)
+    return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Connection:
@@ -86,11 +103,15 @@ class Connection:
         rest: Any = self._opened().rest_client
         url = self.server + path + _query(query)
         headers = {"Accept": "application/json", "Content-Type": content_type}
+        data: Mapping[str, Any] | str | None = body
+        if content_type == APPLY and body is not None:
+            # The client leaves a body alone only under a type it does not know; the API server strips what it does not.
+            headers["Content-Type"], data = f"{APPLY}; charset=utf-8", yaml_and_json(body)
         timeout = aiohttp.ClientTimeout(
             total=seconds or self._settings.request_seconds, sock_connect=self._settings.connect_seconds
         )
         try:
-            response = await rest.request(method, url, headers=headers, body=body, _request_timeout=timeout)
+            response = await rest.request(method, url, headers=headers, body=data, _request_timeout=timeout)
             return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or "no answer in time"

@@ -13,7 +13,7 @@ from tidemark_operator.plan import drift
 MANIFEST: dict[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
-    "metadata": {"name": "a", "annotations": {"x": "1"}},
+    "metadata": {"name": "a", "annotations": {"x": "1"}, "labels": {"spot": ""}},
     "spec": {
         "replicas": 2,
         "template": {
@@ -36,12 +36,13 @@ MANIFEST: dict[str, Any] = {
 
 @pytest.fixture
 def live() -> dict[str, Any]:
-    """As an API server gives it back: with defaults, status, amounts in its own writing."""
+    """As an API server gives it back: with defaults, status, amounts in its own writing, without empty texts."""
     found = copy.deepcopy(drift.sealed(MANIFEST))
     found["metadata"].update(uid="u", resourceVersion="7", generation=1)
     found["spec"]["revisionHistoryLimit"] = 10
     container = found["spec"]["template"]["spec"]["containers"][0]
     container["imagePullPolicy"] = "IfNotPresent"
+    container["env"] = [{"name": "A"}]
     container["resources"]["limits"] = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     found["status"] = {"replicas": 2}
     return found
@@ -91,6 +92,35 @@ def test_what_was_changed_is_named(live: dict[str, Any], change: Any, said: str)
     found = drift.first(drift.sealed(MANIFEST), live)
     assert found is not None
     assert said in found
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "said"),
+    [
+        ({"selector": {"app": "a"}}, ("selector",), "spec.selector.other: x instead of nothing"),
+        ({"podSelector": {}}, ("podSelector",), "spec.podSelector.other: x instead of nothing"),
+        (
+            {"ingress": [{"from": [{"podSelector": {"matchLabels": {"a": "b"}}}]}]},
+            ("ingress", 0, "from", 0, "podSelector", "matchLabels"),
+            "podSelector.matchLabels.other: x instead of nothing",
+        ),
+    ],
+)
+def test_one_more_label_in_a_selector_is_a_difference(spec: dict[str, Any], path: tuple[Any, ...], said: str) -> None:
+    """A Service with it would send requests to nobody, a NetworkPolicy would let in others."""
+    wanted = drift.sealed({"kind": "Service", "metadata": {"name": "a"}, "spec": spec})
+    live = copy.deepcopy(wanted)
+    assert drift.first(wanted, live) is None
+    place: Any = live["spec"]
+    for step in path:
+        place = place[step]
+    place["other"] = "x"
+    assert said in (drift.first(wanted, live) or "")
+
+
+def test_a_label_without_a_value_is_missed(live: dict[str, Any]) -> None:
+    del live["metadata"]["labels"]["spot"]
+    assert drift.first(drift.sealed(MANIFEST), live) == "metadata.labels.spot: nothing instead of "
 
 
 def test_a_field_that_we_stopped_setting_is_a_difference(live: dict[str, Any]) -> None:
