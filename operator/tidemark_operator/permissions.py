@@ -39,8 +39,11 @@ class Permission:
     """What does not work without it; empty: the operator does not start."""
 
 
+_KEPT = ("create", "get", "list", "patch", "watch")
+"""Of a child that lives as long as its service. `get` is asked for names that no object of ours has, so that nobody
+else's object is taken over; `create` by an apply of what is not there yet."""
 _CHILD = ("create", "delete", "get", "list", "patch", "watch")
-"""`get` is asked for names that no object of ours has, so that nobody else's object is taken over."""
+"""Of one that a change of the spec may take away."""
 
 TABLE: tuple[Permission, ...] = (
     Permission(Scope.CLUSTER, "", "nodes", ("list",),
@@ -56,9 +59,9 @@ TABLE: tuple[Permission, ...] = (
     Permission(Scope.SERVICES, "", "secrets", ("create", "patch"),
                "writes the token of the engines' /admin, which pods mount, and never reads it"),
     Permission(Scope.SERVICES, "", "serviceaccounts", _CHILD, "engine pods run under an account without any rights"),
-    Permission(Scope.SERVICES, "", "services", _CHILD, "one address for all replicas"),
+    Permission(Scope.SERVICES, "", "services", _KEPT, "one address for all replicas"),
     Permission(Scope.SERVICES, "apps", "controllerrevisions", _CHILD, "remembers good specs, for a rollback"),
-    Permission(Scope.SERVICES, "apps", "deployments", _CHILD, "runs the engine pods"),
+    Permission(Scope.SERVICES, "apps", "deployments", _KEPT, "runs the engine pods"),
     Permission(Scope.SERVICES, "events.k8s.io", "events", ("create", "patch"),
                "says what happened to a service; a repetition raises a count",
                "`kubectl describe` shows no events of the operator"),

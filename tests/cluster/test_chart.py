@@ -308,9 +308,10 @@ def test_what_the_chart_grants_is_what_the_operator_asks(api_cluster: Cluster, r
 # -- running --
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running(node_bed: Bed, helm: str) -> Iterator[Release]:
-    """The operator's pod, from this checkout, in a namespace that takes restricted pods only."""
+    """The operator's pod, from this checkout, in a namespace that takes restricted pods only. The last test removes
+    it."""
     node_bed.load(images.host_python(f"{IMAGE}:{TAG}", ()))
     with node_bed.namespace("chart-node") as namespace:
         made = Release(node_bed, helm, namespace)
@@ -322,7 +323,7 @@ def running(node_bed: Bed, helm: str) -> Iterator[Release]:
             "--timeout=150s",
         )
         yield made
-        made.uninstall()
+        made.run("uninstall", RELEASE, "--wait", "--ignore-not-found")
 
 
 def test_the_operator_runs_and_helm_test_passes(node_bed: Bed, running: Release) -> None:
@@ -334,7 +335,10 @@ def test_the_operator_runs_and_helm_test_passes(node_bed: Bed, running: Release)
     assert len(targets) == 1  # B081: every operator pod is exactly one target
 
 
-def test_a_service_is_made_by_the_installed_operator(node_bed: Bed, running: Release) -> None:
+def test_a_service_is_made_by_the_installed_operator_and_both_go_with_their_namespace(
+    node_bed: Bed, running: Release
+) -> None:
+    """B063: nothing waits for the operator, which is being deleted itself."""
     document = manifests.small()
     document["metadata"] = {"name": "demo"}
     node_bed.apply(document, namespace=running.namespace)
@@ -342,3 +346,4 @@ def test_a_service_is_made_by_the_installed_operator(node_bed: Bed, running: Rel
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == f"{IMAGE}:{TAG}"
     log = node_bed.kubectl("logs", f"deployment/{RELEASE}", "-n", running.namespace)
     assert "forbidden" not in log.lower()
+    node_bed.kubectl("delete", "namespace", running.namespace, "--timeout=60s", seconds=80)

@@ -15,7 +15,7 @@ import operator_runs
 import pytest
 import yaml
 
-from tidemark_operator import names, permissions
+from tidemark_operator import api, names, permissions, plan
 from tidemark_operator.permissions import Scope
 
 if TYPE_CHECKING:
@@ -86,12 +86,20 @@ def test_children_are_made_repaired_and_go_with_their_service(cluster: Cluster, 
         patch = json.dumps({"spec": {"ports": ports}})
         cluster.kubectl("patch", "service", NAME, "-n", namespace, "--type=merge", "-p", patch)
         operator.until("its port again", lambda: _ports(cluster, namespace) == [80])
+        patch = json.dumps({"spec": {"selector": {"app": "somebody-else"}}})  # one more, and it finds no pod
+        cluster.kubectl("patch", "service", NAME, "-n", namespace, "--type=merge", "-p", patch)
+        operator.until("its selector again", lambda: "app" not in _selector(cluster, namespace))
         assert operator.samples("tidemark_operator_service_condition")
         cluster.kubectl("delete", "tide", NAME, "-n", namespace)
         operator.until("nothing left", lambda: not children(cluster, namespace))
         operator.until("no series left", lambda: not operator.samples("tidemark_operator_service_condition"))
         assert "Traceback" not in operator.log
         assert operator.end() == 0
+
+
+def _selector(cluster: Cluster, namespace: str) -> dict[str, str]:
+    found = cluster.get("service", NAME, namespace)
+    return dict(found["spec"]["selector"]) if found else {}
 
 
 def _ports(cluster: Cluster, namespace: str) -> list[int]:
@@ -173,6 +181,48 @@ def test_a_lost_lease_ends_the_operator(cluster: Cluster, namespace: str, tmp_pa
         assert found["spec"]["holderIdentity"] == "somebody-else"  # it is not released by who has lost it
 
 
+def test_a_selector_that_cannot_change_is_told_and_tried_ever_more_rarely(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """B077: a Deployment as another version might have made it. The API server takes no other selector; the way out is
+    to delete it."""
+    submit(cluster, namespace)
+    cluster.apply(other_selector(cluster, namespace), namespace=namespace)
+    with operator_runs.started(cluster.environment(), tmp_path, *limited_to(namespace)) as operator:
+        operator.until("it is told", lambda: "field is immutable" in _warnings(cluster, namespace))
+        for number in range(3):  # labels of the user's own are no reason to try more often
+            labels = {"podTemplate": {"labels": {"team": str(number)}}}
+            cluster.kubectl("patch", "tide", NAME, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": labels}))
+        _settled(operator)
+        before = _failed_passes(operator)
+        time.sleep(10)
+        assert _failed_passes(operator) - before <= 3
+        before_uid = uid(cluster, namespace)
+        cluster.kubectl("delete", "deployment", NAME, "-n", namespace, "--wait=false")
+        operator.until("another Deployment", lambda: uid(cluster, namespace) not in ("", before_uid))
+        operator.until("nothing to tell", lambda: "field is immutable" not in _warnings(cluster, namespace))
+        assert "Traceback" not in operator.log
+
+
+def other_selector(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    service = api.parse(cluster.get("tide", NAME, namespace) or {})
+    made: dict[str, Any] = plan.wanted(service, plan.Facts(image=operator_runs.IMAGE, admin_token="t"))[-1]
+    assert made["kind"] == "Deployment"
+    made["spec"]["selector"] = {"matchLabels": {"app": NAME}}
+    made["spec"]["template"]["metadata"]["labels"]["app"] = NAME
+    return made
+
+
+def _warnings(cluster: Cluster, namespace: str) -> str:
+    found = cluster.get("tide", NAME, namespace) or {}
+    return " ".join(found.get("status", {}).get("warnings", []))
+
+
+def _failed_passes(operator: operator_runs.Operator) -> float:
+    samples = operator.samples("tidemark_operator_reconciles_total")
+    return sum(value for series, value in samples.items() if 'result="failed"' in series)
+
+
 def test_an_api_server_that_restarts_is_survived(api_bed: Bed, namespace: str, tmp_path: Path) -> None:
     with operator_runs.patient(api_bed.environment(), tmp_path, namespace) as operator:
         operator.leading()
@@ -212,9 +262,7 @@ def test_missing_permissions_are_named_all_at_once(cluster: Cluster, namespace: 
     with operator_runs.started(environment, tmp_path, *limited_to(namespace)) as operator:
         assert operator.process.wait(90) == 1
         said = operator.log
-    assert (
-        f"create, delete, get, list, patch, watch deployments of apps in namespace {namespace}: runs the engine" in said
-    )
+    assert f"create, get, list, patch, watch deployments of apps in namespace {namespace}: runs the engine" in said
     assert f"list, watch pods in namespace {namespace}: their troubles are told" in said
     assert f"create, get, update leases of coordination.k8s.io in namespace {namespace}" in said
     assert "Traceback" not in said

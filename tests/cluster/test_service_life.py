@@ -280,7 +280,8 @@ def test_texts_arrive_unchanged(bench: operator_runner.Bench) -> None:
     bench.start()
     toleration = {"key": "example.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
     texts = {
-        "SWITCH": "on", "OCTAL": "0123", "FLOAT": "1e3", "NULL": "null", "EMPTY": "", "ODD": 'a "quoted"\nline {{ x }}'
+        "SWITCH": "on", "OCTAL": "0123", "FLOAT": "1e3", "NULL": "null", "EMPTY": "",
+        "ODD": 'a "quoted"\nline {{ x }}', "WORLD": "\u00e4 \u2028 \x7f \U0001f30a",
     }  # fmt: skip
     variables = [{"name": name, "value": value} for name, value in texts.items()]
     bench.ready(
@@ -295,6 +296,7 @@ def test_texts_arrive_unchanged(bench: operator_runner.Bench) -> None:
     assert json.loads(said).items() >= texts.items()
 
 
+@pytest.mark.long  # without pods, test_random_services.py shows the same of many services
 def test_another_operator_process_finds_nothing_to_change(bench: operator_runner.Bench) -> None:
     """B061: the same manifests whatever the order of sets and dictionaries in a process."""
     bench.start(seed="1")

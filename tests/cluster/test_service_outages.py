@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import operator_runner
 import operator_runs
 import pytest
 from bed import running
 
+from tidemark_operator import names
+
 NAME = operator_runner.NAME
+GPU = "nvidia.com/gpu"
 DOWN_SECONDS = 300.0
 """An operator is away for so long while engines serve. Hours would show nothing else: nothing in a pod asks for it."""
 TAKEOVER_SECONDS = 45.0
@@ -52,6 +55,69 @@ def test_killed_in_the_middle_of_a_roll(bench: operator_runner.Bench) -> None:
     bench.until("the new value", lambda: bench.answers(NAME, maxNumSeqs=6))
     assert not before & set(bench.pods(NAME))
     assert len(bench.of("configmap", NAME)) == 1
+
+
+def delete_deployment(bench: operator_runner.Bench) -> None:
+    bench.delete("deployment", NAME)
+
+
+def edit_deployment(bench: operator_runner.Bench) -> None:
+    bench.patch("deployment", NAME, {"spec": {"replicas": 3}})
+
+
+def edit_service(bench: operator_runner.Bench) -> None:
+    bench.patch("service", NAME, {"spec": {"selector": {"app": "somebody-else"}}})
+
+
+def kill_pod(bench: operator_runner.Bench) -> None:
+    (pod,) = bench.pods(NAME).values()
+    bench.bed.kubectl(
+        "delete", "pod", pod["metadata"]["name"], "-n", bench.namespace, "--grace-period=0", "--force", "--wait=false"
+    )
+
+
+def ask_for_too_much(bench: operator_runner.Bench) -> None:
+    """And back again after the operator was killed, see below."""
+    bench.apply(operator_runner.small(NAME, hardware={"memory": "512Mi"}))
+
+
+@pytest.mark.parametrize("trouble", [delete_deployment, edit_deployment, edit_service, kill_pod, ask_for_too_much])
+def test_killed_in_the_middle_of_a_repair(
+    bench: operator_runner.Bench, trouble: Callable[[operator_runner.Bench], None]
+) -> None:
+    bench.start()
+    bench.ready()
+    trouble(bench)
+    bench.kill()
+    bench.apply(operator_runner.small(NAME))
+    bench.start()
+    bench.until("everything is as it should be", lambda: is_as_it_should_be(bench))
+    bench.until("an answer", lambda: bench.answers(NAME))
+
+
+def is_as_it_should_be(bench: operator_runner.Bench) -> bool:
+    deployment, service = bench.get("deployment", NAME), bench.found("service", NAME)
+    if deployment is None or deployment["spec"]["replicas"] != 1 or len(bench.of("pods", NAME)) != 1:
+        return False
+    is_ready = operator_runner.condition(bench.found("tide", NAME), "Ready").get("status") == "True"
+    return is_ready and service["spec"]["selector"].get(names.SERVICE_LABEL) == NAME
+
+
+def test_killed_while_the_last_device_is_waited_for(bench: operator_runner.Bench) -> None:
+    """The operator that comes after tells the same, and the wait ends when the device is free."""
+    bench.bed.set_devices({GPU: 1})
+    bench.start()
+    hardware = {"resourceName": GPU, "memory": "24Gi"}
+    bench.apply(operator_runner.small("first", hardware=hardware))
+    bench.until_settled("first")
+    bench.apply(operator_runner.small("second", hardware=hardware))
+    bench.until("its pod", lambda: bench.pods("second"))
+    bench.kill()
+    bench.start()
+    said = bench.until_condition("second", "Ready", "False", "Unschedulable")["message"]
+    assert f"1 Insufficient {GPU}" in said
+    bench.delete("tide", "first")
+    bench.until_settled("second")
 
 
 def test_engines_serve_without_an_operator(bench: operator_runner.Bench) -> None:

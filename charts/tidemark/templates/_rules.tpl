@@ -19,11 +19,11 @@
 # engine pods run under an account without any rights
 - {apiGroups: [""], resources: ["serviceaccounts"], verbs: [create, delete, get, list, patch, watch]}
 # one address for all replicas
-- {apiGroups: [""], resources: ["services"], verbs: [create, delete, get, list, patch, watch]}
+- {apiGroups: [""], resources: ["services"], verbs: [create, get, list, patch, watch]}
 # remembers good specs, for a rollback
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: [create, delete, get, list, patch, watch]}
 # runs the engine pods
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: [create, delete, get, list, patch, watch]}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: [create, get, list, patch, watch]}
 # says what happened to a service; a repetition raises a count
 - {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: [create, patch]}
 # lets in only those whom the service names

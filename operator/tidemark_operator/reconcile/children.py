@@ -25,7 +25,10 @@ KINDS = (
     "Deployment",
     "ControllerRevision",
 )
-"""Kinds that a plan may hold and that may be read; a child of one of these that is no longer wanted is deleted."""
+"""Kinds that a plan may hold and that may be read."""
+LASTING_KINDS = ("Service", "Deployment")
+"""Of those: there is one of each as long as there is the service, always of the same name, so the operator never
+deletes any and may not. A child of another kind that is no longer wanted is deleted."""
 WRITE_ONLY_KINDS = ("Secret",)
 
 
@@ -97,7 +100,7 @@ class Children:
 
     async def _delete_others(self, document: interface.Object, keep: set[interface.Key]) -> None:
         own = interface.key_of(document)
-        for kind in KINDS:
+        for kind in (kind for kind in KINDS if kind not in LASTING_KINDS):
             for child in await self._cluster.list(kind, own.namespace, names.selector(own.name)):
                 if is_ours(child, document) and interface.key_of(child) not in keep:
                     await self._cluster.delete(interface.key_of(child))

@@ -94,7 +94,7 @@ class Cluster:
                 self.eventually("an account", lambda: self.get("serviceaccount", "default", made))
             yield made
         finally:
-            self.kubectl("delete", "namespace", made, "--wait=false")
+            self.kubectl("delete", "namespace", made, "--wait=false", "--ignore-not-found")
 
     def eventually(self, what: str, ask: Callable[[], Value | None], seconds: float = PATIENCE_SECONDS) -> Value:
         """Asks until the answer is something true, and returns it. Fails the test after so long."""

@@ -38,6 +38,12 @@ def test_every_watched_kind_may_be_listed_and_watched() -> None:
         assert {"create", "patch"} <= set(granted[kind.group, kind.plural])
 
 
+def test_what_may_be_deleted_is_what_the_reconciler_deletes() -> None:
+    deletable = {(row.group, row.resource) for row in permissions.TABLE if "delete" in row.verbs}
+    deleted = [kinds.TABLE[name] for name in children.KINDS if name not in children.LASTING_KINDS]
+    assert deletable == {(kind.group, kind.plural) for kind in deleted}
+
+
 def told(questions: Iterable[permissions.Question]) -> set[tuple[str, str, str]]:
     return {(item.verb, item.permission.resource, item.namespace) for item in questions}
 
