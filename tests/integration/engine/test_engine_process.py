@@ -110,7 +110,7 @@ async def test_refusals_come_back_as_the_only_output(engine: client.EngineClient
     queues = engine.submit([request("fits", 5), request("too long", 600)])
     for queue in queues.values():
         tokens, output = await whole(queue)
-        assert (tokens, output.finish, output.reject) == ([], Finish.REJECTED, messages.RejectReason.NEVER_FITS)
+        assert (tokens, output.finish, output.reject) == ([], Finish.REJECTED, messages.RejectReason.CONTEXT_LENGTH)
         assert "610 tokens" in output.message
 
 
