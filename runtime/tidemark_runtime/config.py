@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 AUTO: Literal["auto"] = "auto"
+KV_DTYPES = (AUTO, "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8")
 
 
 class Effect(StrEnum):
@@ -80,6 +81,20 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionRule:
+    """Layers and heads whose keys or values are kept in another dtype than `kvCache.dtype`."""
+
+    layers: str = _setting("", RESTART)
+    """Numbers from 0 and ranges, such as `0,3-5`. Required."""
+    heads: str | None = _setting(None, RESTART)
+    """KV heads, in the same form. Default: all."""
+    kind: str = _setting("both", RESTART, choices=("k", "v", "both"))
+    """Keys, values, or both."""
+    dtype: str = _setting(AUTO, RESTART, choices=KV_DTYPES)
+    """auto: 16 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheConfig:
     """The slab: how large, how divided."""
 
@@ -87,10 +102,14 @@ class KVCacheConfig:
         AUTO,
         RESTART,
         "kv-cache-dtype",
-        choices=(AUTO, "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8"),
+        choices=KV_DTYPES,
     )
     """Of keys and values. auto: the model's dtype. Those of 8 bits have a scale for each token and head; int8 changes
     answers least."""
+    precision: tuple[PrecisionRule, ...] = _setting((), RESTART)
+    """What is kept in another dtype: layers and heads that quantizing would harm most."""
+    precision_file: str | None = _setting(None, RESTART, "precision-file")
+    """The same as a file, as `tidemark eval sensitivity` writes it, instead of `precision`; read at the start."""
     block_size: int = _setting(16, RESTART, "block-size", minimum=1, maximum=256)
     """Tokens a page. 16 wastes under 4 % in half-filled pages at usual lengths."""
     memory: int | None = _setting(None, RESTART, "kv-memory", minimum=1, size=True)

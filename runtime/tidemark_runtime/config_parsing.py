@@ -130,6 +130,13 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             f"at least scheduler.maxNumSeqs, {scheduler.max_num_seqs}",
             "Otherwise running sequences would not all get a token in a step. Raise it, or lower maxNumSeqs.",
         )
+    if kv_cache.precision and kv_cache.precision_file is not None:
+        yield errors.Problem(
+            "kvCache.precisionFile",
+            kv_cache.precision_file,
+            "either kvCache.precision or kvCache.precisionFile",
+            "Remove one of them.",
+        )
     yield from _line_contradictions(scheduler)
     for position, rule in enumerate(made.overload.degrade):
         yield from _rule_contradictions(rule, f"overload.degrade[{position}]", made.server)

@@ -154,6 +154,15 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
         "spec.kvCache.precision",
         ("mapRef and keepLayers", "either"),
     ),
+    ("spec.kvCache.precision", {"keepLayers": [1, 1]}, "spec.kvCache.precision.keepLayers", ("1 is there 2 times",)),
+    ("spec.kvCache.precision", {"keepHeads": {"7": [0, 0]}}, "spec.kvCache.precision.keepHeads.7", ("0 is there 2",)),
+    ("spec.kvCache.precision", {"keepHeads": {"07": [0]}}, "spec.kvCache.precision.keepHeads.07", ('such as "7"',)),
+    (
+        "spec.kvCache.precision",
+        {"keepLayers": [7], "keepHeads": {"7": [0]}},
+        "spec.kvCache.precision.keepHeads.7",
+        ("heads of layer 7", "not in keepLayers"),
+    ),
     (
         "spec.kvCache",
         {"dtype": "float16", "precision": {"keepLayers": [1]}},

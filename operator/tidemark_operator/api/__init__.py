@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemark_operator.api.engine import Precision
 from tidemark_operator.api.files import load_file, load_text
 from tidemark_operator.api.links import every as engine_links
 from tidemark_operator.api.models import Hardware, Source, Toleration
@@ -14,6 +15,7 @@ __all__ = [
     "Hardware",
     "InferenceService",
     "Metadata",
+    "Precision",
     "Source",
     "Spec",
     "Toleration",

@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import annotated_types
 import pydantic
 from pydantic import alias_generators
 
 from tidemark_operator.api import cron, quantities
+
+_Item = TypeVar("_Item", str, int)
 
 
 def without_nulls(values: Any) -> Any:
@@ -84,7 +86,7 @@ def _check_schedule(value: str) -> str:
     return value
 
 
-def each_once(values: list[str]) -> list[str]:
+def each_once(values: list[_Item]) -> list[_Item]:
     """Raises `ValueError` for an item that is there a second time."""
     for value, count in Counter(values).items():
         if count > 1:

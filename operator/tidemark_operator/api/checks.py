@@ -92,6 +92,19 @@ def precision_one_way(doc: view.View) -> Iterator[Found]:
         )
 
 
+def precision_names_once(doc: view.View) -> Iterator[Found]:
+    at = ("spec", "kvCache", "precision")
+    whole = {str(layer) for layer in doc.get(*at, "keepLayers") or ()}
+    for layer in doc.get(*at, "keepHeads") or {}:
+        if layer in whole:
+            yield (
+                (*at, "keepHeads", layer),
+                errors.Seen(f"heads of layer {layer}"),
+                "a layer that is not in keepLayers",
+                "The whole layer is kept already. Remove it from one of the two.",
+            )
+
+
 def precision_needs_quantization(doc: view.View) -> Iterator[Found]:
     dtype = doc.get("spec", "kvCache", "dtype")
     if doc.keys("spec", "kvCache", "precision") and dtype in ("float32", "float16", "bfloat16"):
@@ -348,6 +361,7 @@ RULES: tuple[Rule, ...] = (
     replicas_within_autoscaling,
     int4_by_name,
     precision_one_way,
+    precision_names_once,
     precision_needs_quantization,
     swap_needs_space,
     swap_is_plausible,

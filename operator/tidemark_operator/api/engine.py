@@ -9,8 +9,11 @@ import pydantic
 from tidemark_operator.api import base
 
 Index = Annotated[int, pydantic.Field(ge=0, le=4095)]
+Indices = Annotated[list[Index], pydantic.AfterValidator(base.each_once)]
 LayerKey = Annotated[
-    str, pydantic.StringConstraints(pattern=r"^[0-9]{1,4}$"), base.Expected('a layer number in quotes, such as "7"')
+    str,
+    pydantic.StringConstraints(pattern=r"^(0|[1-9][0-9]{0,3})$"),
+    base.Expected('a layer number in quotes, such as "7"'),
 ]
 Ratio = Annotated[float, pydantic.Field(ge=0, le=1)]
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
@@ -26,8 +29,8 @@ class MapRef(base.Section):
 class Precision(base.Section):
     """What stays at 16 bits while the rest of the KV cache is quantized."""
 
-    keep_layers: list[Index] = base.field(list, "Whole layers, counted from 0.", max_length=1024)
-    keep_heads: dict[LayerKey, list[Index]] = base.field(
+    keep_layers: Indices = base.field(list, "Whole layers, counted from 0.", max_length=1024)
+    keep_heads: dict[LayerKey, Indices] = base.field(
         dict, 'Single KV heads: layer -> heads, `{"7": [2]}`.', max_length=512
     )
     map_ref: MapRef | None = base.field(None, "A precision map that an evaluation wrote, instead of the two lists.")

@@ -87,6 +87,7 @@ def _wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int
         limit_bytes=limit_bytes,
         overhead_bytes=overhead_bytes,
         # The limit of devices is their own memory, and the host's is no part of it.
+        precision=parsed.kv_cache.precision,
         swap_bytes=parsed.kv_cache.swap_space if service.spec.hardware.resource_name == "cpu" else 0,
     )
 

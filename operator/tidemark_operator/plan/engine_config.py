@@ -30,6 +30,7 @@ def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     sections = _linked(service)
     made: dict[str, dict[str, Any]] = {
         "model": {"source": layout.model_source(service.spec.model.source), "name": service.model_name},
+        "kvCache": _precision(service.spec.kv_cache.precision),
         "server": _server(service.spec),
         "hardware": _hardware(service.spec.hardware),
     }
@@ -100,6 +101,18 @@ def _plain(value: Any, size: bool) -> Any:
     if isinstance(value, pydantic.BaseModel):
         return value.model_dump(by_alias=True, exclude_none=True)
     return quantities.to_bytes(value) if size else value
+
+
+def _precision(wanted: api.Precision) -> dict[str, Any]:
+    if wanted.map_ref is not None:
+        return {"precisionFile": layout.PRECISION_PATH}
+    rules = [{"layers": _joined(wanted.keep_layers)}] if wanted.keep_layers else []
+    rules += [{"layers": layer, "heads": _joined(heads)} for layer, heads in wanted.keep_heads.items() if heads]
+    return {"precision": rules or None}
+
+
+def _joined(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _server(spec: api.Spec) -> dict[str, Any]:

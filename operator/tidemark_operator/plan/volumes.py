@@ -55,6 +55,8 @@ def _inputs(service: api.InferenceService, engine: engine_config.Engine) -> list
     keys, tls = service.spec.access.api_keys_secret_ref, service.spec.access.tls_secret_ref
     if keys is not None:
         found.append(_secret("api-keys", layout.KEYS_DIR, keys.name))
+    if (precision := service.spec.kv_cache.precision.map_ref) is not None:
+        found.append(_Volume("precision", layout.PRECISION_DIR, {"configMap": {"name": precision.name}}))
     if tls is not None:
         found.append(_secret("tls", layout.TLS_DIR, tls.name))
     return found

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tidemark_runtime import errors
-from tidemark_runtime.planning import page_layout, pool_size
+from tidemark_runtime import config, errors
+from tidemark_runtime.planning import page_layout, pool_size, precision_map
 
 CapacityError = errors.CapacityError
 """For callers that take nothing but the planning of the runtime."""
@@ -69,14 +69,14 @@ class Wanted:
     overhead_bytes: int = OVERHEAD_BYTES
     swap_bytes: int = 0
     """Of the pod's memory, for pages of preempted requests; only the whole pages in it are used."""
+    precision: tuple[config.PrecisionRule, ...] = ()
+    """What is kept in another dtype than `kv_dtype`."""
 
 
 def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
     """The sum for one pod. Raises `errors.CapacityError` with the sum and what would make it fit."""
-    layout = page_layout.PageLayout(
-        page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim), wanted.block_size, wanted.kv_dtype
-    )
     try:
+        layout = page_layout.PageLayout(kv_shape(shape), wanted.block_size, wanted.kv_dtype, _kept(shape, wanted))
         num_swap_pages = pool_size.num_swap_pages(layout, wanted.swap_bytes)
     except errors.ConfigError as error:
         raise errors.CapacityError(str(error)) from error
@@ -90,6 +90,18 @@ def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
         swap_bytes=num_swap_pages * layout.page_bytes,
     )
     return pool_size.decide(layout, pool_size.Wishes(memory_utilization=wanted.memory_utilization), demand)
+
+
+def kv_shape(shape: ModelShape) -> page_layout.KVShape:
+    """The part of it that pages know."""
+    return page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim)
+
+
+def _kept(shape: ModelShape, wanted: Wanted) -> precision_map.Segments:
+    if not wanted.precision:
+        return {}
+    target = precision_map.Target(kv_shape(shape), wanted.kv_dtype, num_query_heads=shape.num_heads)
+    return precision_map.segments_of(precision_map.of_settings(wanted.precision), target)
 
 
 def workspace_bytes(shape: ModelShape, max_num_seqs: int, max_num_batched_tokens: int) -> int:

@@ -14,8 +14,8 @@ from tidemark_runtime.model import linear, linear_choice, sources, tensors
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.planning import capacity, page_layout, pool_size
-from tidemark_runtime.worker import cpu, interface, slab
+from tidemark_runtime.planning import capacity, page_layout, pool_size, precision_map
+from tidemark_runtime.worker import cpu, interface, precision, slab
 
 HTTP_PROCESS_BYTES = 200 * pool_size.MIB_BYTES
 """The server's process shares the pod's memory; this is its budget."""
@@ -47,7 +47,11 @@ def load(
     spec = checkpoint.spec
     max_context_tokens = _max_context(settings.model, spec)
     dtype = _activations_dtype(settings.model, spec)
-    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, _kv_dtype(settings.kv_cache, dtype))
+    kv_dtype = _kv_dtype(settings.kv_cache, dtype)
+    keep_dtype = precision_map.keep_dtype(_name(dtype))
+    aim = precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads)
+    kept = precision.choose(settings.kv_cache, aim)
+    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, kv_dtype, kept.segments)
     num_host_pages = pool_size.num_swap_pages(layout, settings.kv_cache.swap_space)
     with torch.inference_mode():
         if policy is None:
@@ -78,6 +82,7 @@ def load(
             "memoryLimit": f"{limit.num_bytes} bytes, {limit.source}",
             "pagesDecidedBy": size.decided_by,
             "kernels": kernels.reason,
+            **({"precision": kept.note} if kept.note else {}),
             **({"linearMeasured": policy.measured} if policy.measured else {}),
         },
     )

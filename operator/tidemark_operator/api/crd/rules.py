@@ -116,6 +116,15 @@ def _kv_cache() -> tuple[cel.Rule, ...]:
             (cel.given(*keys),),
         ),
         cel.Rule(
+            "precision_names_once",
+            precision,
+            "!has(self.keepLayers) || !has(self.keepHeads) || "
+            "!self.keepLayers.exists(layer, string(layer) in self.keepHeads)",
+            "got heads of a layer in keepHeads that keepLayers names too, expected each layer in one of the two. "
+            "Remove it from one of them.",
+            field=".keepHeads",
+        ),
+        cel.Rule(
             "precision_needs_quantization",
             at,
             f"!({dtype} in ['float32', 'float16', 'bfloat16']) || !({any_given})",

@@ -130,7 +130,9 @@ def test_a_check_that_only_python_knows_stops_the_rendering() -> None:
 
 def test_a_list_whose_items_differ_is_a_set_to_the_api_server() -> None:
     assert [path for path, node in SPEC if node.get("x-kubernetes-list-type") == "set"] == [
-        "spec.overload.degrade[].keys"
+        "spec.kvCache.precision.keepLayers",
+        "spec.kvCache.precision.keepHeads{}",
+        "spec.overload.degrade[].keys",
     ]
 
 

@@ -131,3 +131,30 @@ def test_swap_space_is_no_part_of_a_devices_memory() -> None:
 def tokens(found: plan.Fit) -> int:
     """Of the message `... room for 1,234 tokens in ...`."""
     return int(found.message.partition("room for ")[2].partition(" tokens")[0].replace(",", ""))
+
+
+def pages(kv_cache: dict[str, Any]) -> int:
+    found = plan.fit(service({"resourceName": "cpu", "memory": "1500Mi"}, kvCache=kv_cache), {})
+    assert found.fits is True
+    words = found.message.replace(",", "").split()
+    return int(words[words.index("room") + 2])
+
+
+def test_eight_bits_make_room_for_almost_four_times_as_many_tokens() -> None:
+    exact, quantized = pages({"dtype": "float32"}), pages({"dtype": "int8"})
+    assert 3.6 < quantized / exact < 3.9  # 64 bytes and a scale of 4 in place of 256
+
+
+def test_what_is_kept_at_16_bits_costs_its_bytes() -> None:
+    quantized, mixed = pages({"dtype": "int8"}), pages({"dtype": "int8", "precision": {"keepLayers": [0, 1, 2]}})
+    assert mixed < quantized
+    assert mixed / quantized == pytest.approx(68 / (68 + 3 / 30 * 60), rel=0.01)
+
+
+def test_a_map_of_another_model_does_not_fit() -> None:
+    asked = service(
+        {"resourceName": "cpu", "memory": "4Gi"}, kvCache={"dtype": "int8", "precision": {"keepLayers": [40]}}
+    )
+    found = plan.fit(asked, {})
+    assert found.refused
+    assert "layers under 30" in found.message

@@ -40,7 +40,6 @@ def test_what_acts_gives_no_warning() -> None:
 
 def test_everything_without_effect_is_named_once() -> None:
     assert warned(manifests.full()) == [
-        "spec.kvCache.precision",
         "spec.watermarks.response",
         "spec.speculative",
         "spec.rollout.canary",
@@ -54,7 +53,6 @@ SAMPLES: dict[str, Any] = {
     "model.source.huggingFace": None,  # beside another source it would be refused
     "autoscaling": {"max": 2},
     "kvCache.allowLossy": True,
-    "kvCache.precision": {"keepLayers": [1]},
     "watermarks.response": "observe",
     "speculative": {"method": "ngram"},
     "rollout.canary": {"holdSeconds": 5},

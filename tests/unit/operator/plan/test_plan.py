@@ -347,3 +347,22 @@ def test_planning_imports_no_client() -> None:
     code = "import sys, tidemark_operator.plan, tidemark_operator.status; print([m for m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"kopf", "kubernetes", "torch", "httpx"} & set(done.stdout.split("'"))
+
+
+def test_layers_and_heads_that_stay_at_16_bits_reach_the_engine_as_rules() -> None:
+    kept = {"keepLayers": [0, 3], "keepHeads": {"7": [2], "9": [0, 1]}}
+    written = engine_yaml(manifests.small(kvCache={"dtype": "int8", "precision": kept}))
+    assert written["kvCache"]["precision"] == [
+        {"layers": "0,3"},
+        {"layers": "7", "heads": "2"},
+        {"layers": "9", "heads": "0,1"},
+    ]
+
+
+def test_a_precision_map_is_mounted_and_read_from_there() -> None:
+    document = manifests.small(kvCache={"dtype": "int8", "precision": {"mapRef": {"name": "found"}}})
+    assert engine_yaml(document)["kvCache"]["precisionFile"] == "/run/tidemark/precision/precision.yaml"
+    spec = pod_spec(document)
+    assert {"name": "precision", "configMap": {"name": "found"}} in spec["volumes"]
+    mount = {"name": "precision", "mountPath": "/run/tidemark/precision", "readOnly": True}
+    assert mount in spec["containers"][0]["volumeMounts"]
