@@ -90,6 +90,11 @@ VERBS = {
         "Predict how a device and a model serve a workload, with the real scheduler.",
         "runtime",
     ),
+    "eval": Verb(
+        "tidemark_runtime.commands.eval:app",
+        "Measure what quantized KV memory costs in accuracy, and find what to keep at 16 bits.",
+        "runtime",
+    ),
     "models": Verb(
         "tidemark_runtime.commands.models:app",
         "List, fetch and verify models.",

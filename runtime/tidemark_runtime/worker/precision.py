@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tidemark_runtime import config, errors
 from tidemark_runtime.planning import precision_map
 
-_EXPECTED = "a readable YAML file with rules, as `tidemark eval sensitivity` writes"
+READABLE = "a readable YAML file with rules, as `tidemark eval sensitivity` writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,26 @@ def choose(kv_cache: config.KVCacheConfig, target: precision_map.Target) -> Chos
     return Chosen(segments, _note(segments, target, "kvCache.precision"))
 
 
-def _from_file(path: Path, target: precision_map.Target) -> Chosen:
+def loaded(content: bytes, setting: str, path: str) -> Mapping[str, Any]:
+    """What a map file holds, or a ConfigMap with one. Raises `ConfigError` naming `setting` and the file."""
     try:
-        content = path.read_bytes()
         found = yaml.safe_load(content.decode("utf-8"))
         if isinstance(found, Mapping) and found.get("kind") == "ConfigMap":
             found = yaml.safe_load(found["data"][precision_map.CONFIG_MAP_KEY])
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        problem = errors.Problem("kvCache.precisionFile", str(path), _EXPECTED, f"It says: {error}")
+    except (UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise errors.ConfigError([errors.Problem(setting, path, READABLE, f"It says: {error}")]) from error
+    if not isinstance(found, Mapping):
+        raise errors.ConfigError([errors.Problem(setting, path, READABLE, "It holds no mapping.")])
+    return found
+
+
+def _from_file(path: Path, target: precision_map.Target) -> Chosen:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        problem = errors.Problem("kvCache.precisionFile", str(path), READABLE, f"It says: {error}")
         raise errors.ConfigError([problem]) from error
+    found = loaded(content, "kvCache.precisionFile", str(path))
     segments = precision_map.segments_of(precision_map.parse(found, str(path)), target)
     return Chosen(segments, _note(segments, target, f"{path}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"))
 
