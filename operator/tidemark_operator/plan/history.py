@@ -146,5 +146,15 @@ def _with_spec(service: api.InferenceService, spec: Mapping[str, Any]) -> api.In
 
 
 def _hash(spec: Mapping[str, Any]) -> str:
-    canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    """The same for a spec and for what an API server gives back of it."""
+    canonical = json.dumps(_plain(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
+
+
+def _plain(value: Any) -> Any:
+    """59.0 as 59, which is how an API server keeps it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
