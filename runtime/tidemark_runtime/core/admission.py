@@ -84,7 +84,7 @@ class Turn:
 
 
 class Admission:
-    """Looks, and changes nothing."""
+    """Looks, and changes nothing; but it notes in a sequence when to search the prefix cache for it again."""
 
     def __init__(self, memory_: memory.Memory, waiting: waiting_queue.WaitingQueue) -> None:
         self._memory = memory_
@@ -134,8 +134,6 @@ class Admission:
             return None
         open_ = [lane for lane in waiting if state.tokens.is_left(lane, both_wait=len(waiting) == 2)]
         if not open_:
-            return None
-        if not waiting:
             return None
         firsts = {lane: aged.get(lane) or next(found.lanes[lane].candidates(1)) for lane in waiting}
         turns = {lane: self._fits(firsts[lane], state) for lane in waiting}

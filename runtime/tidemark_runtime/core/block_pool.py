@@ -9,6 +9,9 @@ A page is in one of three states:
 Cached pages count as free for everyone who asks for pages. They are evicted in the order in which they were let go; a
 sequence lets go of its last page first, so the tail of a conversation goes before its head. Held pages are never
 evicted, and who holds a page holds all pages before it: the head of a sequence that is still going stays.
+
+Two that started at once compute the same, each in pages of its own. These are copies of one block: it is found as long
+as somebody holds a copy, and of the copies that nobody holds one is kept, and only where no other is held.
 """
 
 from __future__ import annotations
@@ -24,18 +27,24 @@ class PoolCorrupted(errors.EngineError):
     """The pool's sums do not work out: a page was freed twice, or lost. A fault of ours."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A full page whose tokens are known."""
+    """What a full page keeps, whose tokens are known."""
 
     serial: int
-    """Unique for as long as the process lives: a page that is evicted and filled again is another block."""
-    page: int
+    """Unique for as long as the process lives: what is evicted and computed again is another block."""
+    pages: dict[int, None]
+    """The copies, in the order in which they were published: one that nobody holds, or any number that are held."""
     parent: int
     """Serial of the block before it; 0 for the first of a sequence."""
     key: bytes
     tokens: bytes
     """What it holds the KV of: compared on every hit, because keys are only hashes."""
+
+    @property
+    def page(self) -> int:
+        """The copy to share."""
+        return next(iter(self.pages))
 
 
 class BlockPool:
@@ -103,10 +112,11 @@ class BlockPool:
                 raise PoolCorrupted(f"page {page} was given back but is not held")
             self._num_holders[page] -= 1
             if not self._num_holders[page]:
-                if page in self._block_of_page:
+                block = self._block_of_page.get(page)
+                if block is not None and len(block.pages) == 1:
                     self._cached[page] = None
                 else:
-                    self._free.append(page)
+                    self._forget(page)
 
     # ---- finding again ---------------------------------------------------------------------------------------
 
@@ -118,17 +128,22 @@ class BlockPool:
         return found
 
     def publish(self, page: int, parent: int, key: bytes, tokens: bytes) -> Block | None:
-        """Let others find what the held `page` keeps. The block that holds the same already, if there is one; None
-        when the key is taken by other tokens, and what comes after this page cannot be found either."""
-        found = self._blocks.get(key)
-        if found is not None:
-            return self.find(parent, key, tokens)
+        """Let others find what the held `page` keeps: in a new block, or in the one of which it is a copy. None when
+        the key is taken by other tokens, and what comes after this page cannot be found either."""
         if not self._num_holders[page] or page in self._block_of_page:
             raise PoolCorrupted(f"page {page} was published but is not held, or was published before")
-        self._num_blocks_ever += 1
-        made = Block(self._num_blocks_ever, page, parent, key, tokens)
-        self._blocks[key] = self._block_of_page[page] = made
-        return made
+        block = self.find(parent, key, tokens)
+        if block is None:
+            if key in self._blocks:
+                return None
+            self._num_blocks_ever += 1
+            block = self._blocks[key] = Block(self._num_blocks_ever, {}, parent, key, tokens)
+        elif block.page in self._cached:
+            del self._cached[block.page]
+            self._forget(block.page)
+        block.pages[page] = None
+        self._block_of_page[page] = block
+        return block
 
     def num_cached_among(self, pages: Sequence[int]) -> int:
         """How many of these pages nobody holds: holding them takes so many away from `num_free`."""
@@ -140,9 +155,16 @@ class BlockPool:
 
     def _evict(self) -> None:
         page, _ = self._cached.popitem(last=False)
-        del self._blocks[self._block_of_page.pop(page).key]
-        self._free.append(page)
+        del self._blocks[self._block_of_page[page].key]
+        self._forget(page)
         self.num_evictions += 1
+
+    def _forget(self, page: int) -> None:
+        """Nobody is to find `page` any more: it is free."""
+        block = self._block_of_page.pop(page, None)
+        if block is not None:
+            del block.pages[page]
+        self._free.append(page)
 
     # ---- checking --------------------------------------------------------------------------------------------
 
@@ -162,8 +184,10 @@ class BlockPool:
             )
         if free & self._block_of_page.keys() or not cached <= self._block_of_page.keys():
             raise PoolCorrupted("a free page has a key, or a cached one has none")
-        if {block.page for block in self._blocks.values()} != self._block_of_page.keys():
+        if {page: block for block in self._blocks.values() for page in block.pages} != self._block_of_page:
             raise PoolCorrupted("keys and pages do not belong together")
+        if any(block.pages.keys() & cached and len(block.pages) > 1 for block in self._blocks.values()):
+            raise PoolCorrupted("a page is cached of which there is another copy")
         if held is not None:
             believed = [0] * self._num_pages
             for page in held:

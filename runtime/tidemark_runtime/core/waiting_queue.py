@@ -4,129 +4,189 @@ Strict classes of priority. Within a class: first those that were preempted, in 
 those that never ran, in two lanes by their weight, first tries before retries, and, where asked for, tenants in turn.
 What the lanes have had is kept by class, so that ageing can lift one lane over the other without starving that one.
 
-Leaving from the middle (abort, timeout, a start ahead of others) is lazy: an entry that no longer waits for its first
-turn is skipped when it comes up, so that nothing here grows slower with the number of those that wait.
+Nothing here grows slower with the number of those that wait, or left, or of their tenants: who leaves from the middle
+(abort, timeout, a start ahead of others) is taken out at once, and tenants are kept in the order of their turns.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tidemark_runtime.core import block_pool, sequence
 
 
-def _is_fresh(entry: sequence.Sequence) -> bool:
-    return entry.state is sequence.State.WAITING and not entry.started
-
-
 def _oldest(heads: Iterable[sequence.Sequence | None]) -> sequence.Sequence | None:
     return min((head for head in heads if head is not None), key=lambda entry: entry.order, default=None)
 
 
-class _Line:
+class _Turns:
     """First come, first served."""
 
     def __init__(self) -> None:
-        self._entries: deque[sequence.Sequence] = deque()
+        # Not a dict: that one walks over all that were deleted before its first key.
+        self._entries: OrderedDict[sequence.Sequence, None] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return self.head() is not None
+        return bool(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[sequence.Sequence]:
-        self.head()
-        return (entry for entry in self._entries if _is_fresh(entry))
+        return iter(self._entries)
 
     def append(self, entry: sequence.Sequence) -> None:
-        self._entries.append(entry)
+        self._entries[entry] = None
+
+    def remove(self, entry: sequence.Sequence) -> None:
+        del self._entries[entry]
 
     def head(self) -> sequence.Sequence | None:
-        while self._entries and not _is_fresh(self._entries[0]):
-            self._entries.popleft()
-        return self._entries[0] if self._entries else None
-
-    def tail(self) -> sequence.Sequence | None:
-        while self._entries and not _is_fresh(self._entries[-1]):
-            self._entries.pop()
-        return self._entries[-1] if self._entries else None
+        return next(iter(self._entries), None)
 
 
 class _Tenant:
-    def __init__(self, served: float) -> None:
-        self.first_tries = _Line()
-        self.retries = _Line()
+    def __init__(self, name: str, number: int, served: float) -> None:
+        self.name = name
+        self.number = number
+        """Of two that were served alike, the smaller number goes first."""
+        self.turns = {False: _Turns(), True: _Turns()}
+        """First tries, and retries (True)."""
         self.served = served
         """Tokens of its requests that had their first turn, counted from where the others were when it came."""
 
-    def __bool__(self) -> bool:
-        return bool(self.first_tries) or bool(self.retries)
+    @property
+    def is_idle(self) -> bool:
+        return not any(self.turns.values())
+
+
+class _ByServed:
+    """Tenants, those that were served less first. Who is in here is served only between `remove` and `add`."""
+
+    def __init__(self) -> None:
+        self._tenants: list[_Tenant] = []
+
+    def __iter__(self) -> Iterator[_Tenant]:
+        return iter(self._tenants)
+
+    def add(self, tenant: _Tenant) -> None:
+        bisect.insort(self._tenants, tenant, key=self._place)
+
+    def remove(self, tenant: _Tenant) -> None:
+        del self._tenants[bisect.bisect_left(self._tenants, self._place(tenant), key=self._place)]
+
+    def pop_up_to(self, served: float) -> list[_Tenant]:
+        """Those that were served no more than this; they are in here no more."""
+        end = bisect.bisect_right(self._tenants, served, key=lambda tenant: tenant.served)
+        taken, self._tenants[:end] = self._tenants[:end], []
+        return taken
+
+    @staticmethod
+    def _place(tenant: _Tenant) -> tuple[float, int]:
+        return (tenant.served, tenant.number)
 
 
 class LaneQueue:
     """Fresh sequences of one lane and class."""
 
     def __init__(self) -> None:
+        self._turns = {False: _Turns(), True: _Turns()}
+        """Of all tenants: first tries, and retries (True)."""
         self._tenants: dict[str, _Tenant] = {}
-        self._first_tries = _Line()
-        self._retries = _Line()
+        self._waiting = {False: _ByServed(), True: _ByServed()}
+        """Tenants with first tries, and with retries (True)."""
+        self._idle = _ByServed()
+        """Tenants with neither, that were served more than one that comes now."""
+        self._num_tenants_ever = 0
         self._clock = 0.0
         """`served` of the tenant that had the last turn: where a tenant that comes now begins."""
 
     def __bool__(self) -> bool:
-        return bool(self._first_tries) or bool(self._retries)
+        return any(self._turns.values())
 
     def __iter__(self) -> Iterator[sequence.Sequence]:
         """First tries, then retries, each in order of arrival."""
-        yield from self._first_tries
-        yield from self._retries
+        for turns in self._turns.values():
+            yield from turns
 
     def add(self, entry: sequence.Sequence) -> None:
-        line = self._tenants.get(entry.turn_of)
-        if line is None:
-            self._forget_idle()
-            line = self._tenants[entry.turn_of] = _Tenant(self._clock)
-        elif not line:
-            line.served = max(line.served, self._clock)
-        (line.retries if entry.is_retry else line.first_tries).append(entry)
-        (self._retries if entry.is_retry else self._first_tries).append(entry)
+        tenant = self._tenants.get(entry.turn_of)
+        if tenant is None:
+            self._num_tenants_ever += 1
+            tenant = _Tenant(entry.turn_of, self._num_tenants_ever, self._clock)
+            self._tenants[entry.turn_of] = tenant
+        elif tenant.is_idle:
+            self._idle.remove(tenant)
+        if not tenant.turns[entry.is_retry]:
+            self._waiting[entry.is_retry].add(tenant)
+        tenant.turns[entry.is_retry].append(entry)
+        self._turns[entry.is_retry].append(entry)
+
+    def left(self, entry: sequence.Sequence) -> None:
+        """`entry` waits no more, and had no turn."""
+        self._remove(entry)
+        self._forget_idle(self._tenants[entry.turn_of])
+
+    def started(self, entry: sequence.Sequence) -> None:
+        """`entry` gets its first turn now."""
+        tenant = self._tenants[entry.turn_of]
+        self._remove(entry)
+        self._clock = max(self._clock, tenant.served)
+        waits_in = [self._waiting[is_retry] for is_retry, turns in tenant.turns.items() if turns]
+        for by_served in waits_in:
+            by_served.remove(tenant)
+        tenant.served += entry.num_max_tokens
+        for by_served in waits_in:
+            by_served.add(tenant)
+        self._forget_idle(tenant)
 
     def oldest(self) -> sequence.Sequence | None:
         """Of all tenants, first tries and retries."""
-        return _oldest(line.head() for line in (self._first_tries, self._retries))
+        return _oldest(turns.head() for turns in self._turns.values())
 
     def oldest_to_age(self) -> sequence.Sequence | None:
         """The one whose age may bring its turn: a retry only where no first try waits, or a storm of old retries would
         push out first tries."""
-        return self._first_tries.head() or self._retries.head()
+        return self._turns[False].head() or self._turns[True].head()
 
     def candidates(self, limit: int) -> Iterator[sequence.Sequence]:
         """The first `limit` in the order of their turns: tenants that were served less first, each with its first
         tries, then all retries."""
-        tenants = sorted((item for item in self._tenants.values() if item), key=lambda item: item.served)
-        for retries in (False, True):
+        for is_retry, tenants in self._waiting.items():
             for tenant in tenants:
-                for entry in tenant.retries if retries else tenant.first_tries:
+                for entry in tenant.turns[is_retry]:
                     if not limit:
                         return
                     limit -= 1
                     yield entry
 
-    def started(self, entry: sequence.Sequence) -> None:
-        """`entry` gets its first turn now."""
-        line = self._tenants[entry.turn_of]
-        self._clock = max(self._clock, line.served)
-        line.served += entry.num_max_tokens
+    def _remove(self, entry: sequence.Sequence) -> None:
+        tenant = self._tenants[entry.turn_of]
+        self._turns[entry.is_retry].remove(entry)
+        tenant.turns[entry.is_retry].remove(entry)
+        if not tenant.turns[entry.is_retry]:
+            self._waiting[entry.is_retry].remove(tenant)
 
-    def last(self, *, retries: bool) -> sequence.Sequence | None:
-        """The one that came last, of the retries or of the first tries."""
-        lines = (item.retries if retries else item.first_tries for item in self._tenants.values())
-        tails = [tail for line in lines if (tail := line.tail()) is not None]
-        return max(tails, key=lambda entry: entry.order, default=None)
+    def _forget_idle(self, tenant: _Tenant) -> None:
+        """The `tenant` may have become idle, and the clock may have moved: what it says of idle ones that it has
+        passed is what it says of new ones."""
+        if tenant.is_idle:
+            self._idle.add(tenant)
+        for passed in self._idle.pop_up_to(self._clock):
+            del self._tenants[passed.name]
 
-    def _forget_idle(self) -> None:
-        self._tenants = {name: item for name, item in self._tenants.items() if item or item.served > self._clock}
+    def check_integrity(self) -> None:
+        """Raise `PoolCorrupted` unless all have their turn with their tenant."""
+        everybody = list(self)
+        in_turn = list(self.candidates(len(everybody) + 1))
+        if len(in_turn) != len(everybody) or set(in_turn) != set(everybody):
+            raise block_pool.PoolCorrupted(f"{len(everybody)} wait in a lane, {len(in_turn)} with their tenants")
+        idle = {tenant.name for tenant in self._idle}
+        if idle != {name for name, tenant in self._tenants.items() if tenant.is_idle}:
+            raise block_pool.PoolCorrupted(f"{len(idle)} tenants were noted to have nobody waiting; others have nobody")
 
 
 @dataclass(slots=True)
@@ -164,20 +224,15 @@ class PriorityClass:
 
     def __iter__(self) -> Iterator[sequence.Sequence]:
         """Everybody."""
-        yield from (entry for entry in self._preempted if entry.state is sequence.State.WAITING)
+        yield from self._preempted
         for lane in self.lanes.values():
             yield from lane
 
     def first_preempted(self) -> sequence.Sequence | None:
-        while self._preempted and self._preempted[0].state is not sequence.State.WAITING:
-            del self._preempted[0]
         return self._preempted[0] if self._preempted else None
 
     def add_preempted(self, entry: sequence.Sequence) -> None:
         bisect.insort(self._preempted, entry, key=lambda item: item.order)
-
-    def pop_preempted(self) -> None:
-        del self._preempted[0]
 
     def add_fresh(self, entry: sequence.Sequence) -> None:
         lane = self.lanes[entry.lane]
@@ -185,6 +240,13 @@ class PriorityClass:
             # Who was away has no claim to what the other lane had meanwhile.
             self._served[entry.lane] = max(self._served.values())
         lane.add(entry)
+
+    def left(self, entry: sequence.Sequence) -> None:
+        """`entry` waits no more: a preempted one, or one that had no turn."""
+        if entry.started:
+            self._preempted.remove(entry)
+        else:
+            self.lanes[entry.lane].left(entry)
 
     def started(self, entry: sequence.Sequence, lane_share: float) -> None:
         """`entry` gets its first turn; its lane is to have `lane_share` (0 to 1) of what both have."""
@@ -198,10 +260,6 @@ class PriorityClass:
     def oldest_fresh(self) -> sequence.Sequence | None:
         """Of both lanes."""
         return _oldest(lane.oldest() for lane in self.lanes.values())
-
-    def last_fresh(self, *, retries: bool) -> sequence.Sequence | None:
-        tails = [tail for lane in self.lanes.values() if (tail := lane.last(retries=retries)) is not None]
-        return max(tails, key=lambda entry: entry.order, default=None)
 
 
 class WaitingQueue:
@@ -238,13 +296,14 @@ class WaitingQueue:
         found = self._class_of(entry)
         if entry.started:
             assert found.first_preempted() is entry  # noqa: S101  nobody overtakes a preempted one
-            found.pop_preempted()
+            found.left(entry)
         else:
             found.started(entry, lane_share)
         self._count(entry, -1)
 
     def left(self, entry: sequence.Sequence) -> None:
         """A waiting `entry` is about to be finished."""
+        self._class_of(entry).left(entry)
         self._count(entry, -1)
 
     def oldest_fresh(self) -> sequence.Sequence | None:
@@ -264,24 +323,6 @@ class WaitingQueue:
     def ahead_of(self, priority: int) -> Amount:
         """Of those whose first turn comes before that of a newcomer."""
         return sum((item.fresh for item in self._classes if item.priority >= priority), Amount())
-
-    def sheddable(self, priority: int, *, is_retry: bool) -> Amount:
-        """What the queue could lose for a newcomer: lower priorities, and for a first try the retries of its own."""
-        lower = sum((item.fresh for item in self._classes if item.priority < priority), Amount())
-        own = (item.retries for item in self._classes if item.priority == priority and not is_retry)
-        return sum(own, lower)
-
-    def next_to_shed(self, priority: int, *, is_retry: bool) -> sequence.Sequence | None:
-        """Of these, the one that goes first: of the lowest priority the last retry, or the last."""
-        for item in reversed(self._classes):
-            if item.priority > priority or (item.priority == priority and is_retry):
-                return None
-            found = item.last_fresh(retries=True)
-            if found is None and item.priority < priority:
-                found = item.last_fresh(retries=False)
-            if found is not None:
-                return found
-        return None
 
     def _class_of(self, entry: sequence.Sequence) -> PriorityClass:
         index = bisect.bisect_left(self._classes, -entry.priority, key=lambda item: -item.priority)
@@ -306,6 +347,9 @@ class WaitingQueue:
             if not entry.started:
                 fresh.count(entry, 1)
                 retries.count(entry, 1 if entry.is_retry else 0)
+        for item in self._classes:
+            for lane in item.lanes.values():
+                lane.check_integrity()
         if (in_lanes, fresh, retries) != (self._num_waiting, self.fresh, self.retries):
             raise block_pool.PoolCorrupted(
                 f"{in_lanes} wait, {fresh} for a first turn, {retries} retries; counted were {self._num_waiting}, "
