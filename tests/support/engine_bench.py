@@ -123,6 +123,9 @@ class _Due(concurrent.futures.Future[step_plan.StepResult]):
         self._at = at
         self.set_result(result)
 
+    def done(self) -> bool:
+        return self._bench.now >= self._at and super().done()
+
     def result(self, timeout: float | None = None) -> step_plan.StepResult:
         self._bench.now = max(self._bench.now, self._at)
         return super().result(timeout)
@@ -185,6 +188,7 @@ class Bench:
         tenant: str = "",
         is_retry: bool = False,
         deadline_seconds: float | None = None,
+        group: str = "",
         **params: object,
     ) -> None:
         made = []
@@ -202,6 +206,7 @@ class Bench:
                     priority=priority,
                     tenant=tenant,
                     is_retry=is_retry,
+                    group=group,
                 )
             )
         self.take(self.engine.submit(made))

@@ -9,14 +9,13 @@ finds the queue closed while first tries still find it open.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tidemark_runtime import config
-from tidemark_runtime.core import waiting_queue
-
-_FORGET_SECONDS = 30.0
-"""How fast the pace of the queue is forgotten: about the length of a burst."""
+from tidemark_runtime.core import sequence, waiting_queue
 
 LEAST_RETRY_AFTER_SECONDS = 1.0
 
@@ -44,28 +43,49 @@ class Reason(StrEnum):
     """The engine goes away."""
 
 
-class Pace:
-    """How many tokens of requests get their first turn in a second, while somebody waits."""
+class Losable:
+    """Those that the queue may lose, for a newcomer or because they wait too long: all that wait for a first turn,
+    except those of a request that has had one. Its client reads already, and would lose what it has."""
 
     def __init__(self) -> None:
-        self._tokens = 0.0
-        self._seconds = 0.0
-        self._last: float | None = None
+        self._entries: dict[tuple[int, bool], OrderedDict[str, sequence.Sequence]] = {}
+        """By priority, and whether they are retries; each in order of arrival."""
+        self._amounts: dict[tuple[int, bool], waiting_queue.Amount] = {}
 
-    def look(self, now: float, num_tokens_started: int, *, somebody_waits: bool) -> None:
-        """Called in every step: so many tokens' requests have started since the last look."""
-        if self._last is not None:
-            elapsed = max(0.0, now - self._last)
-            kept = math.exp(-elapsed / _FORGET_SECONDS)
-            self._tokens = self._tokens * kept + num_tokens_started
-            self._seconds = self._seconds * kept + elapsed
-        self._last = now if somebody_waits else None
+    def add(self, entry: sequence.Sequence) -> None:
+        key = (entry.priority, entry.is_retry)
+        self._entries.setdefault(key, OrderedDict())[entry.id] = entry
+        self._amounts.setdefault(key, waiting_queue.Amount()).count(entry, 1)
 
-    def seconds_for(self, num_tokens: int) -> float | None:
-        """Until so many tokens' requests have had their first turn; None as long as there is nothing to judge by."""
-        if self._tokens <= 0.0 or self._seconds <= 0.0:
+    def discard(self, entry: sequence.Sequence) -> None:
+        """Nothing happens when it is not in here."""
+        key = (entry.priority, entry.is_retry)
+        found = self._entries.get(key)
+        if found is not None and found.pop(entry.id, None) is not None:
+            self._amounts[key].count(entry, -1)
+            if not found:
+                del self._entries[key], self._amounts[key]
+
+    def oldest(self) -> sequence.Sequence | None:
+        heads = (next(iter(entries.values())) for entries in self._entries.values())
+        return min(heads, key=lambda entry: entry.order, default=None)
+
+    def amount_for(self, priority: int, *, is_retry: bool) -> waiting_queue.Amount:
+        """What a newcomer can push out: lower priorities, and for a first try the retries of its own."""
+        keys = [key for key in self._amounts if _can_push_out(priority, is_retry, key)]
+        return sum((self._amounts[key] for key in keys), waiting_queue.Amount())
+
+    def next_for(self, priority: int, *, is_retry: bool) -> sequence.Sequence | None:
+        """Of these, the one that goes first: of the lowest priority the last retry, or the last."""
+        keys = [key for key in self._entries if _can_push_out(priority, is_retry, key)]
+        if not keys:
             return None
-        return num_tokens * self._seconds / self._tokens
+        lowest = min(keys, key=lambda key: (key[0], not key[1]))
+        return next(reversed(self._entries[lowest].values()))
+
+
+def _can_push_out(priority: int, is_retry: bool, other: tuple[int, bool]) -> bool:
+    return other[0] < priority or (other == (priority, True) and not is_retry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +109,11 @@ class Situation:
     """In the running batch, free."""
     num_running: int
     queue: waiting_queue.WaitingQueue
-    pace: Pace
+    losable: Losable
+    wait_seconds: float | None
+    """Until the newcomer's first turn, as predicted; None as long as there is nothing to judge by."""
+    prompt_seconds: Callable[[], float]
+    """From then to its first token."""
 
     @property
     def starts_at_once(self) -> bool:
@@ -113,14 +137,12 @@ class Acceptance:
 
 def decide(arrival: Arrival, here: Situation, settings: config.SchedulerConfig) -> Acceptance | Refusal:
     """All of an arrival, or nothing of it."""
-    ahead = here.queue.ahead_of(arrival.priority)
-    wait = 0.0 if here.starts_at_once else here.pace.seconds_for(ahead.num_tokens)
-    retry_after = max(LEAST_RETRY_AFTER_SECONDS, wait or 0.0)
-    for refusal in (_of_retries(arrival, here, settings), _of_time(arrival, wait, settings)):
+    retry_after = max(LEAST_RETRY_AFTER_SECONDS, here.wait_seconds or 0.0)
+    for refusal in (_of_retries(arrival, here, settings), _of_time(arrival, here, settings)):
         if refusal is not None:
             return Refusal(*refusal, retry_after)
     room = settings.max_queued_requests + here.num_places - len(here.queue)
-    sheddable = here.queue.sheddable(arrival.priority, is_retry=arrival.is_retry)
+    sheddable = here.losable.amount_for(arrival.priority, is_retry=arrival.is_retry)
     num_short = arrival.num - room
     if num_short > sheddable.num:
         return Refusal(
@@ -160,14 +182,16 @@ def _of_retries(arrival: Arrival, here: Situation, settings: config.SchedulerCon
     )
 
 
-def _of_time(arrival: Arrival, wait: float | None, settings: config.SchedulerConfig) -> tuple[Reason, str] | None:
-    if wait is None:
-        return None
-    if arrival.deadline_seconds is not None and wait > arrival.deadline_seconds:
-        return Reason.DEADLINE, (
-            f"the request would wait about {wait:.1f} s for its first turn, and its deadline is in "
-            f"{arrival.deadline_seconds:g} s: it would be late anyway. Try again later, or allow more time."
-        )
+def _of_time(arrival: Arrival, here: Situation, settings: config.SchedulerConfig) -> tuple[Reason, str] | None:
+    wait = here.wait_seconds or 0.0
+    if arrival.deadline_seconds is not None:
+        prompt = here.prompt_seconds() if wait <= arrival.deadline_seconds else 0.0
+        if wait + prompt > arrival.deadline_seconds:
+            of_prompt = f", its prompt would take about {prompt:.1f} s" if prompt else ""
+            return Reason.DEADLINE, (
+                f"the request would wait about {wait:.1f} s for its first turn{of_prompt}, and its deadline is in "
+                f"{arrival.deadline_seconds:g} s: it would be late anyway. Try again later, or allow more time."
+            )
     if wait > settings.max_queue_seconds:
         return Reason.QUEUE_TIME, (
             f"the request would wait about {wait:.1f} s for its first turn, longest allowed are "

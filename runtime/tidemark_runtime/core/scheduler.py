@@ -19,6 +19,7 @@ Rules, in the order in which they are asked (`admission` has those about who may
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from tidemark_runtime.core import (
     admission,
     block_pool,
     decoding,
+    forecast,
     lines,
     memory,
     overload,
@@ -104,6 +106,13 @@ class Scheduler:
         self._step = 0
         self._planned: dict[int, draft_.InFlight] = {}
         self._first_turns: list[sequence.Sequence] = []
+        self._losable = overload.Losable()
+        self._load = forecast.Waiting()
+        self._use = forecast.Use()
+        self._here: tuple[tuple[int, int], forecast.Here] | None = None
+        """As it was last looked at: step, number of running ones, and what was seen."""
+        self._waits: dict[tuple[object, ...], float] = {}
+        """What was predicted from that."""
         self.counters = Counters()
 
     def configure(self, settings: config.SchedulerConfig) -> None:
@@ -114,6 +123,7 @@ class Scheduler:
         if settings.max_num_seqs != self._settings.max_num_seqs:
             raise ValueError(f"max_num_seqs is {self._settings.max_num_seqs} for good, got {settings.max_num_seqs}")
         self._settings = settings
+        self._here = None
         self._lines[lines.Level.QUEUE].move(settings.queue_watermark, settings.watermark_hysteresis)
         self._lines[lines.Level.PREEMPT].move(settings.preempt_watermark, settings.watermark_hysteresis)
 
@@ -196,6 +206,10 @@ class Scheduler:
         """Of those that have not had a first turn, the one that waits longest."""
         return self._waiting.oldest_fresh()
 
+    def oldest_losable(self) -> sequence.Sequence | None:
+        """Of these, without those that were told to be kept."""
+        return self._losable.oldest()
+
     def refusal(self, num_tokens: int) -> overload.Refusal | None:
         """Why a request of so many tokens (prompt and output) can never be served, with the sum; None if it can."""
         block_size = self._memory.block_size
@@ -215,21 +229,95 @@ class Scheduler:
         )
         return overload.Refusal(overload.Reason.NEVER_FITS, message, 0.0)
 
-    def situation(self, pace: overload.Pace) -> overload.Situation:
-        """What somebody who arrives now finds."""
-        places = self._settings.max_num_seqs - len(self._running)
+    def situation(self, newcomer: sequence.Sequence) -> overload.Situation:
+        """What `newcomer` finds."""
+        newcomer.lane = self._lane_of(newcomer)
+        return overload.Situation(
+            max(0, self._num_places - len(self._running)),
+            len(self._running),
+            self._waiting,
+            self._losable,
+            self.wait_seconds(newcomer),
+            functools.partial(self._prompt_seconds, newcomer),
+        )
+
+    def wait_seconds(self, entry: sequence.Sequence) -> float | None:
+        """What somebody who is like `entry`, and comes now, is predicted to wait for a first turn; None as long as
+        there is nothing to judge by."""
+        if self._use.part is None:
+            return None
+        pages = self._memory.num_pages_of(entry.lane) + self._memory.pages_for(entry.num_prompt_tokens)
+        share = self._settings.long_request_share
+        of_lane = share if entry.lane is sequence.Lane.SLOW else 1.0 - share
+        is_let_in = pages <= of_lane * self._settings.queue_watermark * self.num_pages
+        here = self._look_around()
+        # In a storm of refusals most ask for the same.
+        key = (entry.priority, entry.lane, pages, is_let_in, self._load.num_changes)
+        if key not in self._waits:
+            self._waits[key] = here.seconds_to_first_turn(
+                entry.priority, entry.num_prompt_tokens, entry.lane, is_let_in=is_let_in
+            )
+        return self._waits[key]
+
+    def _prompt_seconds(self, entry: sequence.Sequence) -> float:
+        hits = self._memory.need(entry, entry.num_prompt_tokens, search=True).hits
+        num_tokens = entry.num_prompt_tokens - len(hits) * self._memory.block_size
+        return self._look_around().prompt_seconds(entry.priority, num_tokens)
+
+    @property
+    def _num_places(self) -> int:
         soft = self._settings.max_concurrency_soft
-        if soft is not None:
-            places = min(places, soft - len(self._running))
-        return overload.Situation(max(0, places), len(self._running), self._waiting, pace)
+        return self._settings.max_num_seqs if soft is None else min(self._settings.max_num_seqs, soft)
+
+    def _look_around(self) -> forecast.Here:
+        """Costs something for each that runs, so it is done once a step."""
+        key = (self._step, len(self._running))
+        if self._here is None or self._here[0] != key:
+            self._here = (key, self._here_now())
+            self._waits.clear()
+        return self._here[1]
+
+    def _here_now(self) -> forecast.Here:
+        part = self._use.part or 1.0
+        budget = max(1, self._prompt_budget())
+        shared = self.num_pages_used / max(1, self._memory.num_pages_held)
+        used = self.num_pages_used
+        queue = self._settings.queue_watermark
+        if self.is_above(lines.Level.QUEUE):
+            queue -= self._settings.watermark_hysteresis
+        nobody = not self._running
+        return forecast.Here(
+            holders=sorted(
+                (self._holder(entry, part, budget, shared) for entry in self._running.values()),
+                key=lambda holder: holder.steps,
+            ),
+            times=self.times,
+            waiting=self._load,
+            part_used=part,
+            num_places=self._num_places,
+            free_pages=self.num_pages if nobody else queue * self.num_pages - used,
+            pages_to_spare=self.num_pages if nobody else self._settings.preempt_watermark * self.num_pages - used,
+            block_size=self._memory.block_size,
+            prompt_budget=budget,
+            tokens_read=self._tokens_read(),
+            slow_share=self._settings.long_request_share,
+        )
+
+    def _holder(self, entry: sequence.Sequence, part: float, budget: int, shared: float) -> forecast.Holder:
+        most = entry.params.max_tokens
+        left = max(0, entry.last_step - self._step if entry.decoding_since else most - entry.num_sampled)
+        # Who has had more than the usual part goes on as the others did at their beginning.
+        expected = max(part * most - (most - left), part * left)
+        prompt = 0 if entry.decoding_since else max(0, entry.num_uncomputed - 1)
+        return forecast.Holder(entry.priority, 1 + expected + prompt / budget, len(entry.pages) * shared, prompt)
 
     def next_to_shed(self, priority: int, *, is_retry: bool) -> sequence.Sequence | None:
         """Of those that wait, who goes first for a newcomer of this kind."""
-        return self._waiting.next_to_shed(priority, is_retry=is_retry)
+        return self._losable.next_for(priority, is_retry=is_retry)
 
-    def tokens_ahead(self, priority: int) -> int:
-        """Of those whose first turn comes before that of a newcomer."""
-        return self._waiting.ahead_of(priority).num_tokens
+    def keep(self, entry: sequence.Sequence) -> None:
+        """A waiting `entry` is not shed any more, and not the oldest that may be lost: its request has begun."""
+        self._losable.discard(entry)
 
     def take_first_turns(self) -> list[sequence.Sequence]:
         """Those that had their first turn since the last call."""
@@ -240,14 +328,23 @@ class Scheduler:
 
     def add(self, entry: sequence.Sequence) -> None:
         """Accept a sequence; the caller has asked `refusal` and `overload.decide`."""
-        is_long = entry.num_max_tokens >= self._settings.long_request_tokens
-        entry.lane = sequence.Lane.SLOW if is_long else sequence.Lane.EXPRESS
+        entry.lane = self._lane_of(entry)
+        self._load.add(entry)
+        self._losable.add(entry)
         self._waiting.add(entry, by_tenant=self._settings.fairness == "apiKey")
+
+    def _lane_of(self, entry: sequence.Sequence) -> sequence.Lane:
+        is_long = entry.num_max_tokens >= self._settings.long_request_tokens
+        return sequence.Lane.SLOW if is_long else sequence.Lane.EXPRESS
 
     def finish(self, entry: sequence.Sequence) -> None:
         """Take everything from a sequence, wherever it is. Idempotent."""
+        if entry.started and entry.state is not sequence.State.FINISHED:
+            self._use.note(entry.num_known - entry.num_prompt_tokens, entry.params.max_tokens)
         if entry.state is sequence.State.WAITING:
             self._waiting.left(entry)
+            self._load.remove(entry)
+            self._losable.discard(entry)
             self._parked.pop(entry.id, None)
         elif entry.state is not sequence.State.FINISHED:
             self._leave_batch(entry, self._step)
@@ -374,6 +471,7 @@ class Scheduler:
         entry.num_preemptions += 1
         self.counters.preemptions["swap" if swaps else "recompute"] += 1
         self._waiting.add_preempted(entry)
+        self._load.add(entry)
 
     def _swaps(self, entry: sequence.Sequence) -> bool:
         """Whether copying is the way back for `entry`."""
@@ -418,6 +516,7 @@ class Scheduler:
             if not entry.host_pages:
                 self._restoring.remove(entry)
                 self._join(entry, draft)
+                draft.filled.append((entry, entry.num_computed))  # in other pages than those that were published
 
     def _copies_a_step(self) -> int:
         seconds = self.times.seconds(step_time.Work(decodes=len(self._decoding), tokens_read=self._tokens_read()))
@@ -496,6 +595,8 @@ class Scheduler:
     def _start(self, turn: admission.Turn, draft: draft_.Draft) -> None:
         entry = turn.entry
         self._waiting.taken(entry, self._turns_of(entry.lane))
+        self._load.remove(entry)
+        self._losable.discard(entry)
         self._memory.take(entry, turn.need)
         if entry.started:
             self.counters.resumes["swap" if entry.host_pages else "recompute"] += 1
@@ -509,7 +610,7 @@ class Scheduler:
         if entry.host_pages:
             self._parked.pop(entry.id)
             entry.state = sequence.State.RESTORING
-            self._restoring.append(entry)  # copies begin with the next step: this one's order is settled
+            self._restoring.append(entry)  # copies begin in this very step, once everybody has started: `_restore`
         else:
             self._join(entry, draft)
 

@@ -6,7 +6,9 @@ No sockets and no processes here (`process` has those), so that tests turn the w
 from __future__ import annotations
 
 import concurrent.futures
+import heapq
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Sequence as SequenceOf
@@ -19,6 +21,9 @@ from tidemark_runtime.core import lines, overload, scheduler, sequence, step_pla
 from tidemark_runtime.engine import clock, messages, worker_thread
 
 _log = logging.getLogger(__name__)
+
+_TRY_AGAIN_SECONDS = 30.0
+"""After so long without a step, the first one that comes is tried whatever the steps before have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,6 @@ class CoreEngine:
             page_copy_seconds=worker.facts.page_copy_seconds,
             prefix_caching=prefix_caching,
         )
-        self._pace = overload.Pace()
         self._above_since: dict[lines.Level, float] = {}
         """Lines that are crossed now, and since when."""
         self._seconds_above = dict.fromkeys(lines.Level, 0.0)
@@ -64,6 +68,11 @@ class CoreEngine:
         """Every request that has not had its last output."""
         self._deadlines: dict[str, float] = {}
         """On the clock, of those that have one."""
+        self._next_deadlines: list[tuple[float, str]] = []
+        """A heap of these; those that ended before are still in it."""
+        self._groups: dict[str, list[sequence.Sequence]] = {}
+        """Of each sequence that is not its request's only one: all of these that are here. One list for all of them."""
+        self._last_result_at = -math.inf
         self._num_arrived = 0
         self._draining = False
         self._in_flight: deque[_InFlight] = deque()
@@ -78,27 +87,19 @@ class CoreEngine:
     def submit(self, requests: SequenceOf[messages.EngineRequest]) -> list[messages.SequenceOutput]:
         """Accept all or refuse all. Returns the only outputs of those that were refused: all of these, or some that
         waited and had to go for these."""
-        decision = self._decide(requests)
+        now = self._now()
+        entries = [_made(request, self._num_arrived + index, now) for index, request in enumerate(requests)]
+        decision = self._decide(requests, entries)
         if isinstance(decision, overload.Refusal):
             return [_rejected(request.id, decision) for request in requests]
         outputs = self._shed(decision, requests[0])
-        now = self._now()
-        for request in requests:
-            entry = sequence.Sequence(
-                request.id,
-                list(request.token_ids),
-                request.params,
-                order=self._num_arrived,
-                arrival_seconds=now,
-                priority=request.priority,
-                tenant=request.tenant,
-                is_retry=request.is_retry,
-            )
-            self._num_arrived += 1
+        self._num_arrived += len(requests)
+        for request, entry in zip(requests, entries, strict=True):
             if request.deadline_seconds is not None:
-                self._deadlines[request.id] = now + request.deadline_seconds
+                self._note_deadline(entry, now + request.deadline_seconds)
             self._sequences[request.id] = entry
             self._scheduler.add(entry)
+        self._note_groups(requests)
         return outputs
 
     def abort(self, ids: SequenceOf[str]) -> list[messages.SequenceOutput]:
@@ -147,17 +148,13 @@ class CoreEngine:
     def step(self) -> list[messages.SequenceOutput]:
         """Plan a step and hand it to the worker; take in the one before it. Returns what that brought."""
         outputs = self._expire()
-        started = time.perf_counter()
-        now = self._now()
-        plan = self._scheduler.schedule(now)
-        schedule_seconds = time.perf_counter() - started
-        self._note_turns(now)
-        self._note_crossings(now)
-        if plan is not None:
-            self._in_flight.append(_InFlight(plan, self._worker.submit(plan), schedule_seconds))
-        if len(self._in_flight) >= self._max_in_flight or (plan is None and self._in_flight):
+        planned = len(self._in_flight) < self._max_in_flight and self._plan()
+        if len(self._in_flight) >= self._max_in_flight or (not planned and self._in_flight):
+            if outputs and not self._in_flight[0].result.done():
+                return outputs  # these need not wait for a step to end
             done = self._in_flight.popleft()
             result = done.result.result()
+            self._last_result_at = self._now()
             started = time.perf_counter()
             outputs += self._update(result)
             self._note_step(done, result, time.perf_counter() - started)
@@ -210,7 +207,21 @@ class CoreEngine:
 
     # ---- details ---------------------------------------------------------------------------------------------
 
-    def _decide(self, requests: SequenceOf[messages.EngineRequest]) -> overload.Acceptance | overload.Refusal:
+    def _plan(self) -> bool:
+        """Hand a step to the worker; False when there is nothing to compute."""
+        started = time.perf_counter()
+        now = self._now()
+        plan = self._scheduler.schedule(now)
+        schedule_seconds = time.perf_counter() - started
+        self._note_turns(now)
+        self._note_crossings(now)
+        if plan is not None:
+            self._in_flight.append(_InFlight(plan, self._worker.submit(plan), schedule_seconds))
+        return plan is not None
+
+    def _decide(
+        self, requests: SequenceOf[messages.EngineRequest], entries: SequenceOf[sequence.Sequence]
+    ) -> overload.Acceptance | overload.Refusal:
         if self._draining:
             message = "the engine is going away and takes no new requests"
             return overload.Refusal(overload.Reason.DRAINING, message, overload.LEAST_RETRY_AFTER_SECONDS)
@@ -224,9 +235,15 @@ class CoreEngine:
             num_tokens=sum(len(request.token_ids) + request.params.max_tokens for request in requests),
             priority=requests[0].priority,
             is_retry=requests[0].is_retry,
-            deadline_seconds=min(deadlines, default=None),
+            deadline_seconds=min(deadlines, default=None) if self._knows_prices() else None,
         )
-        return overload.decide(arrival, self._scheduler.situation(self._pace), self._settings)
+        longest = max(entries, key=lambda entry: entry.num_prompt_tokens)
+        return overload.decide(arrival, self._scheduler.situation(longest), self._settings)
+
+    def _knows_prices(self) -> bool:
+        """Whether a deadline may be refused early. What steps cost is known from steps: were all refused because a step
+        was slow once, it would never be learned that they are fast again."""
+        return self._scheduler.has_work or self._now() - self._last_result_at <= _TRY_AGAIN_SECONDS
 
     def _shed(self, decision: overload.Acceptance, newcomer: messages.EngineRequest) -> list[messages.SequenceOutput]:
         """End as many of those that wait as must go for `newcomer`."""
@@ -236,19 +253,35 @@ class CoreEngine:
             entry = self._scheduler.next_to_shed(newcomer.priority, is_retry=newcomer.is_retry)
             if entry is None:
                 raise RuntimeError("fewer wait that can be shed than were counted")
-            num_tokens += entry.num_max_tokens
-            retry_after = self._retry_after(entry.priority)
             message = (
                 "the queue is full, and a request of higher priority, or a first try, needs the place. Try again later."
             )
-            self._forget(entry)
-            outputs.append(_rejected(entry.id, overload.Refusal(overload.Reason.SHED, message, retry_after)))
+            refusal = overload.Refusal(overload.Reason.SHED, message, self._retry_after(entry))
+            for one in list(self._groups.get(entry.id, (entry,))):  # a request goes as a whole
+                num_tokens += one.num_max_tokens
+                self._forget(one)
+                outputs.append(_rejected(one.id, refusal))
         return outputs
 
-    def _retry_after(self, priority: int) -> float:
-        """Seconds until what waits now has had its turn, as far as that is known."""
-        predicted = self._pace.seconds_for(self._scheduler.tokens_ahead(priority)) or 0.0
-        return max(overload.LEAST_RETRY_AFTER_SECONDS, predicted)
+    def _retry_after(self, entry: sequence.Sequence) -> float:
+        """Seconds until one like `entry` that comes now would have its turn, as far as that is known."""
+        return max(overload.LEAST_RETRY_AFTER_SECONDS, self._scheduler.wait_seconds(entry) or 0.0)
+
+    def _note_deadline(self, entry: sequence.Sequence, at: float) -> None:
+        self._deadlines[entry.id] = at
+        if len(self._next_deadlines) > 2 * len(self._deadlines) + 64:
+            self._next_deadlines = [(each, name) for name, each in self._deadlines.items()]
+            heapq.heapify(self._next_deadlines)
+        else:
+            heapq.heappush(self._next_deadlines, (at, entry.id))
+
+    def _note_groups(self, requests: SequenceOf[messages.EngineRequest]) -> None:
+        groups: dict[str, list[sequence.Sequence]] = {}
+        for request in requests:
+            if request.group and len(requests) > 1:
+                groups.setdefault(request.group, []).append(self._sequences[request.id])
+        for group in groups.values():
+            self._groups.update((entry.id, group) for entry in group)
 
     def _update(self, result: step_plan.StepResult) -> list[messages.SequenceOutput]:
         outputs = []
@@ -276,15 +309,24 @@ class CoreEngine:
         now = self._now()
         outputs = []
         longest = self._settings.max_queue_seconds
-        while (entry := self._scheduler.oldest_fresh()) and now - entry.arrival_seconds > longest:
+        retry_after: dict[tuple[int, sequence.Lane], float] = {}
+        while (entry := self._scheduler.oldest_losable()) and now - entry.arrival_seconds > longest:
             message = f"waited {now - entry.arrival_seconds:.1f} s for a first turn, longest allowed are {longest:g} s"
-            retry_after = self._retry_after(entry.priority)
-            outputs.append(self._end(entry, messages.FinishReason.TIMEOUT, message, retry_after))
-        for request_id in [request_id for request_id, at in self._deadlines.items() if now >= at]:
-            outputs.append(self._end_late(self._sequences[request_id], now))
+            kind = (entry.priority, entry.lane)
+            if kind not in retry_after:
+                retry_after[kind] = self._retry_after(entry)
+            outputs.append(self._end(entry, messages.FinishReason.TIMEOUT, message, retry_after[kind]))
+        while self._next_deadlines and self._next_deadlines[0][0] <= now:
+            at, request_id = heapq.heappop(self._next_deadlines)
+            if self._deadlines.get(request_id) == at:
+                entry = self._sequences[request_id]
+                kind = (entry.priority, entry.lane)
+                if kind not in retry_after:
+                    retry_after[kind] = self._retry_after(entry)
+                outputs.append(self._end_late(entry, now, retry_after[kind]))
         return outputs
 
-    def _end_late(self, entry: sequence.Sequence, now: float) -> messages.SequenceOutput:
+    def _end_late(self, entry: sequence.Sequence, now: float, retry_after: float) -> messages.SequenceOutput:
         """Its own deadline has passed."""
         allowed = self._deadlines[entry.id] - entry.arrival_seconds
         message = f"the request's deadline of {allowed:g} s has passed: it took {now - entry.arrival_seconds:.1f} s"
@@ -293,7 +335,7 @@ class CoreEngine:
             message += f", and had {num_tokens} of at most {entry.params.max_tokens} tokens"
             return self._end(entry, messages.FinishReason.DEADLINE, message)
         message += " without a first turn"
-        return self._end(entry, messages.FinishReason.DEADLINE, message, self._retry_after(entry.priority))
+        return self._end(entry, messages.FinishReason.DEADLINE, message, retry_after)
 
     def _end(
         self,
@@ -312,15 +354,18 @@ class CoreEngine:
         self._scheduler.finish(entry)
         del self._sequences[entry.id]
         self._deadlines.pop(entry.id, None)
+        group = self._groups.pop(entry.id, None)
+        if group is not None:
+            group.remove(entry)
 
     def _note_turns(self, now: float) -> None:
-        num_tokens = 0
         for entry in self._scheduler.take_first_turns():
             self._queue_waits.append(now - entry.arrival_seconds)
             if entry.num_cached_tokens:
                 self._num_cached[entry.id] = entry.num_cached_tokens
-            num_tokens += entry.num_max_tokens
-        self._pace.look(now, num_tokens, somebody_waits=self._scheduler.num_waiting > 0)
+            for sibling in self._groups.get(entry.id, ()):
+                if not sibling.started:
+                    self._scheduler.keep(sibling)
 
     def _note_crossings(self, now: float) -> None:
         for crossing in self._scheduler.take_crossings():
@@ -366,6 +411,19 @@ _OF_THE_LAST_STEP = (
     "execute_seconds",
     "update_seconds",
 )
+
+
+def _made(request: messages.EngineRequest, order: int, now: float) -> sequence.Sequence:
+    return sequence.Sequence(
+        request.id,
+        list(request.token_ids),
+        request.params,
+        order=order,
+        arrival_seconds=now,
+        priority=request.priority,
+        tenant=request.tenant,
+        is_retry=request.is_retry,
+    )
 
 
 def _rejected(request_id: str, refusal: overload.Refusal) -> messages.SequenceOutput:

@@ -53,6 +53,9 @@ class EngineRequest(msgspec.Struct, frozen=True):
     """Whose it is: the prefix cache is shared within a tenant, and tenants may take turns."""
     is_retry: bool = False
     """The client tried before."""
+    group: str = ""
+    """Of all sequences of one client request: once one of them has had its first turn, the queue keeps the others.
+    Empty where it is the only one."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

@@ -55,6 +55,7 @@ class Generation:
                 self.who.priority,
                 self.who.tenant,
                 self.who.is_retry,
+                self.id,
             )
             for index, params in enumerate(self.asked.params)
         ]

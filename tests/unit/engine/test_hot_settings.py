@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import page_checking_worker
@@ -172,3 +173,20 @@ def test_every_problem_is_named(engine: core_engine.CoreEngine) -> None:
     hot = hot_of(engine, started=512, own=512)
     problems = hot.take_over(with_model(513, maxNumBatchedTokens=100_000))
     assert [each.key for each in problems] == ["scheduler.maxNumBatchedTokens", "model.maxContextTokens"]
+
+
+def test_the_log_level_reaches_this_process(hot: hot_settings.HotSettings) -> None:
+    root = logging.getLogger()
+    before = root.level
+    try:
+        root.setLevel(logging.CRITICAL)
+        assert hot.take_over(document() | {"server": {"logLevel": "info"}}) == []
+        assert root.level == logging.CRITICAL, "not touched where it is as it was"
+        assert hot.take_over(document() | {"server": {"logLevel": "error"}}) == []
+        assert root.level == logging.ERROR
+        assert hot.take_over({"scheduler": {"maxNumSeqs": 9}, "server": {"logLevel": "debug"}}) != []
+        assert root.level == logging.ERROR, "all or nothing"
+    finally:
+        for name in ("", "uvicorn", "asyncio"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        root.setLevel(before)
