@@ -168,7 +168,9 @@ class SchedulerConfig:
     max_queue_seconds: float = _setting(600.0, HOT, "max-queue-seconds", minimum=0.001)
     """Longest wait for a first turn; then 429. The default is generous: a batch client may well wait."""
     retry_share: float = _setting(0.1, HOT, "retry-share", minimum=0, maximum=1)
-    """Share of the queue that retries may take; they also start after first tries, and are shed before them."""
+    """Share of the queue that retries may take, rounded down to whole requests; they also start after first tries, and
+    are shed before them. Where it comes to 0, as 0.1 does with a `max_queued_requests` under 10, no retry waits: it
+    enters only when a place is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ import difflib
 import functools
 import hashlib
 import json
-import math
 import re
+import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tidemark_runtime import config, errors
@@ -22,6 +22,9 @@ _UNITS = {
     **{f"{unit}{i}": (1024 if i else 1000) ** power for power, unit in enumerate("KMGT", start=1) for i in ("", "i")},
 }
 _UNITS["k"] = 1000
+
+_EXPONENT = re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+")
+_INTEGER_MAX = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,8 +82,9 @@ def item_entries(entry: Entry, position: int | None = None) -> tuple[Entry, ...]
     return () if cls is None else tuple(_entries_of(cls, entry.section, f"{entry.key}[{at}]"))
 
 
-def parse(values: Mapping[str, Any]) -> config.EngineConfig:
-    """`values` maps camelCase sections to camelCase keys, as in a configuration file.
+def parse(values: Mapping[str, Any], *, textual: Collection[str] = ()) -> config.EngineConfig:
+    """`values` maps camelCase sections to camelCase keys, as in a configuration file. `textual`: keys whose values come
+    from a command line, where numbers and truth values are texts; anywhere else `"64"` is no number.
 
     Raises `ConfigError` with every unknown key and wrong value. A null value means the default.
     """
@@ -91,7 +95,7 @@ def parse(values: Mapping[str, Any]) -> config.EngineConfig:
         if section not in sections:
             problems.append(_unknown(str(section), sections))
         elif settings is not None:
-            parsed[sections[section]] = _parse_section(section, settings, entries(), problems)
+            parsed[sections[section]] = _parse_section(section, settings, entries(), problems, textual)
     if problems:
         raise errors.ConfigError(problems)
     made = config.EngineConfig(**{name: cls(**parsed[name]) for name, cls in _sections().items()})
@@ -101,7 +105,13 @@ def parse(values: Mapping[str, Any]) -> config.EngineConfig:
     return made
 
 
-def _parse_section(name: str, settings: Any, known: Iterable[Entry], problems: list[errors.Problem]) -> dict[str, Any]:
+def _parse_section(
+    name: str,
+    settings: Any,
+    known: Iterable[Entry],
+    problems: list[errors.Problem],
+    textual: Collection[str] = (),
+) -> dict[str, Any]:
     """Field names and values of the section that is called `name`; what is wrong goes to `problems`."""
     if not isinstance(settings, Mapping):
         problems.append(errors.Problem(name, settings, "a mapping of settings"))
@@ -114,7 +124,7 @@ def _parse_section(name: str, settings: Any, known: Iterable[Entry], problems: l
             problems.append(_unknown(full, by_key))
         elif value is not None:
             try:
-                parsed[by_key[full].name] = convert(by_key[full], value)
+                parsed[by_key[full].name] = convert(by_key[full], value, textual=full in textual)
             except errors.ConfigError as error:
                 problems.extend(error.problems)
     return parsed
@@ -207,8 +217,9 @@ def _server_contradictions(server: config.ServerConfig) -> Iterator[errors.Probl
         )
 
 
-def convert(entry: Entry, value: Any) -> Any:
-    """`value` as the setting's type. Strings are read as on a command line. Raises `ConfigError`."""
+def convert(entry: Entry, value: Any, *, textual: bool) -> Any:
+    """`value` as the setting's type; `textual`: a text may stand for a number or a truth value, as on a command line.
+    Raises `ConfigError`."""
     setting = entry.setting
     wanted = _without_none(entry.type)
     if _item_type(wanted) is not None:
@@ -220,12 +231,17 @@ def convert(entry: Entry, value: Any) -> Any:
             raise wrong
         return value
     if wanted is bool:
-        truth = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        truth = {"true": True, "false": False}.get(value, value) if textual and isinstance(value, str) else value
         if not isinstance(truth, bool):
             raise wrong
         return truth
-    number = _number(value, size=setting.size)
-    if number is None or not _is_usable(number) or (wanted is int and number != int(number)):
+    number = _number(value, size=setting.size, textual=textual)
+    if number is None:
+        raise _no_number(entry, value)
+    if wanted is int and abs(number) > _INTEGER_MAX and setting.maximum is None:
+        limited = f"{expected} and at most {_INTEGER_MAX}"
+        raise errors.ConfigError([errors.Problem(entry.key, value, limited)])
+    if not _is_usable(number, wanted) or (wanted is int and number != int(number)):
         raise wrong
     if (setting.minimum is not None and number < setting.minimum) or (
         setting.maximum is not None and number > setting.maximum
@@ -234,9 +250,23 @@ def convert(entry: Entry, value: Any) -> Any:
     return int(number) if wanted is int else float(number)
 
 
-def _is_usable(number: int | float) -> bool:
-    """Finite, and a whole number in 64 bits: one of 400 digits would not even become a float."""
-    return abs(number) < 1 << 63 if isinstance(number, int) else math.isfinite(number)
+def _is_usable(number: int | float, wanted: type) -> bool:
+    """Finite; a whole number in 64 bits, and one of 400 digits would not even become a float."""
+    if wanted is int:
+        return abs(number) <= _INTEGER_MAX
+    return abs(number) <= sys.float_info.max
+
+
+def _no_number(entry: Entry, value: Any) -> errors.ConfigError:
+    """Where the text is a number, what is wrong are only the quotation marks."""
+    quoted = isinstance(value, str) and _number(value, size=entry.setting.size, textual=True) is not None
+    remedy = "Write it as a number: without quotation marks." if quoted else ""
+    return errors.ConfigError([errors.Problem(entry.key, value, describe(entry), remedy)])
+
+
+def is_exponent(text: str) -> bool:
+    """True for `1e9`: a number in JSON, but YAML 1.1 takes it for text unless it has a dot and a sign, `1.0e+9`."""
+    return _EXPONENT.fullmatch(text) is not None
 
 
 def _convert_list(entry: Entry, value: Any) -> tuple[Any, ...]:
@@ -365,7 +395,7 @@ def _item_type(hint: Any) -> Any:
     return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
 
 
-def _number(value: Any, *, size: bool) -> float | None:
+def _number(value: Any, *, size: bool, textual: bool) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -375,12 +405,22 @@ def _number(value: Any, *, size: bool) -> float | None:
     if size:
         match = _SIZE.fullmatch(value.strip())
         return float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else None
+    if not textual and not is_exponent(value):
+        return None
     try:
         return float(value)
     except ValueError:
         return None
 
 
-def _unknown(key: str, known: Mapping[str, object]) -> errors.Problem:
-    near = difflib.get_close_matches(key, known, n=1)
-    return errors.Problem(key, "this key", "a known setting", f"Did you mean {near[0]}?" if near else "Remove it.")
+def _unknown(key: str, known: Iterable[str]) -> errors.Problem:
+    """Only names are compared: keys of one section all look alike for its sake."""
+    section, _, name = key.rpartition(".")
+    names: dict[str, str] = {}
+    for full in known:
+        owner, _, last = full.rpartition(".")
+        if owner == section or last not in names:
+            names[last] = full
+    near = difflib.get_close_matches(name, names, n=1)
+    remedy = f"Did you mean {names[near[0]]}?" if near else "Remove it."
+    return errors.Problem(key, "this key", "a known setting", remedy)

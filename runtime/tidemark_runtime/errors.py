@@ -35,6 +35,15 @@ class TidemarkError(Exception):
     """Base of everything raised on purpose; `str(error)` is fit for a user to read."""
 
 
+class Seen(str):
+    """What was seen, in words that are shown as they are: without quotation marks around them."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One wrong value: which key, what was seen, what was expected, what to do."""

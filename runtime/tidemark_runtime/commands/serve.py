@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,20 +13,20 @@ import rich.console
 import rich.progress
 import typer
 import uvloop
-import yaml
 
 from tidemark_runtime import config, config_parsing, errors, model_store
-from tidemark_runtime.contract import reasons
+from tidemark_runtime.contract import documents, reasons
 from tidemark_runtime.contract import settings as contract
-from tidemark_runtime.engine import client, messages
+from tidemark_runtime.engine import client, logs, messages
 from tidemark_runtime.model import sources
-from tidemark_runtime.server import app, context, lifecycle, listening, log_level
+from tidemark_runtime.server import app, context, lifecycle, listening
 from tidemark_runtime.text import loading
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 MODEL_KEY = "model.source"
+_FILE = "a readable YAML file with sections such as `scheduler: {maxNumSeqs: 64}`"
 
 
 def command(**values: Any) -> None:
@@ -51,14 +49,15 @@ def command(**values: Any) -> None:
 
 def read_settings(file: Path | None, model: str | None, flags: Mapping[str, str | None]) -> config.EngineConfig:
     """The file's settings with the flags over them. Raises `ConfigError` with every problem of both."""
-    mapping = {} if file is None else _read_file(file)
+    mapping = {} if file is None else documents.read_file(file, "--config", _FILE)
     given = {entry.key: flags.get(_parameter(entry)) for entry in _flag_entries()}
+    textual = {key for key, value in given.items() if value is not None}
     for key, value in {**given, MODEL_KEY: model}.items():
         section, _, name = key.partition(".")
         settings = mapping.setdefault(section, {})
         if value is not None and (settings is None or isinstance(settings, dict)):
             mapping[section] = {**(settings or {}), name: value}
-    parsed = config_parsing.parse(mapping)
+    parsed = config_parsing.parse(mapping, textual=textual)
     if not parsed.model.source:
         remedy = "Name it: tidemark serve MODEL, or model.source in the file. `tidemark models list` shows names."
         raise errors.ConfigError([errors.Problem("MODEL", model, sources.SUPPORTED, remedy)])
@@ -78,20 +77,9 @@ def problem_lines(error: errors.ConfigError, flags: Mapping[str, str | None]) ->
     return reasons.write(reasons.Reason.CONFIG_INVALID, "\n".join(lines)).splitlines()
 
 
-def _read_file(file: Path) -> dict[str, Any]:
-    wrong = "a readable YAML file with sections such as `scheduler: {maxNumSeqs: 64}`"
-    try:
-        mapping = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise errors.ConfigError([errors.Problem("--config", str(file), wrong, f"It says: {error}")]) from error
-    if mapping is not None and not isinstance(mapping, dict):
-        raise errors.ConfigError([errors.Problem("--config", str(file), wrong, "It holds no mapping.")])
-    return dict(mapping or {})
-
-
 def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
     """Everything that can be said to be wrong without loading is said first. Raises `TidemarkError`."""
-    _set_up_logging(parsed.server.log_level)
+    logs.set_up(parsed.server.log_level)
     source = sources.resolve(parsed.model.source, model_store.default_store(os.environ))
     shared = app.create_context(parsed, model_name=parsed.model.name or source.name)
     listener = listening.bind(parsed.server.host, parsed.server.port)
@@ -105,16 +93,6 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
 
     with listener, announcer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())
-
-
-def _set_up_logging(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        format="time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-        force=True,
-    )
-    log_level.apply(level)
 
 
 class Announcer:

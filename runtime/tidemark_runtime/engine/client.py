@@ -170,7 +170,7 @@ class EngineClient:
             del self._confirmations[number]
         if problems:
             raise errors.ConfigError(
-                [errors.Problem(each.key, each.seen, each.expected, each.remedy) for each in problems]
+                [errors.Problem(each.key, errors.Seen(each.seen), each.expected, each.remedy) for each in problems]
             )
 
     async def drain(self, timeout_seconds: float) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.contract import admin
-from tidemark_runtime.engine import core_engine
+from tidemark_runtime.engine import core_engine, logs
 from tidemark_runtime.worker import interface
 
 
@@ -21,6 +21,7 @@ class HotSettings:
         self._started = started
         self._facts = facts
         self._engine = engine
+        self._log_level = started.server.log_level
 
     def take_over(self, values: Mapping[str, Any]) -> list[admin.ConfigProblem]:
         """What is wrong; nothing when the engine works by these settings from now on."""
@@ -30,6 +31,9 @@ class HotSettings:
             if problems:
                 raise errors.ConfigError(problems)
             self._engine.configure(parsed.scheduler, max_context_tokens=self._context_tokens(parsed.model))
+            if parsed.server.log_level != self._log_level:
+                self._log_level = parsed.server.log_level
+                logs.apply(self._log_level)
         except errors.ConfigError as error:
             return [
                 admin.ConfigProblem(each.key, repr(each.seen), each.expected, each.remedy) for each in error.problems

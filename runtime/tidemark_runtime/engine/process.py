@@ -21,7 +21,7 @@ import zmq
 
 from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.contract import status
-from tidemark_runtime.engine import core_engine, hot_settings, messages, parent_death, worker_thread
+from tidemark_runtime.engine import core_engine, hot_settings, logs, messages, parent_death, worker_thread
 from tidemark_runtime.model import sources
 from tidemark_runtime.worker import interface, torch_worker
 
@@ -58,6 +58,7 @@ class EngineProcess:
     def run(self) -> None:
         """Load, serve until drained. Raises what loading or a step raises."""
         settings = config_parsing.parse(self._launch.settings)
+        logs.set_up(settings.server.log_level)
         launch = self._launch
         source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
         worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, self._send_progress))

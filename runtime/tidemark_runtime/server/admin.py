@@ -6,12 +6,11 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from starlette import exceptions, requests
 from starlette import responses as starlette_responses
 
 from tidemark_runtime import errors
-from tidemark_runtime.contract import admin
+from tidemark_runtime.contract import admin, documents
 from tidemark_runtime.server import bodies, context, live_config, responses
 
 MAX_DOCUMENT_BYTES = 256 * 1024
@@ -59,14 +58,29 @@ def parse(body: bytes, content_type: str) -> Mapping[str, Any]:
     """The document as a mapping. Raises `ConfigError`."""
     expected = "a mapping of sections such as {scheduler: {maxQueuedRequests: 64}}"
     remedy = "Send the whole configuration; {} means every setting's default."
+    if content_type == JSON_TYPE:
+        return _parse_json(body, expected)
     try:
-        if content_type == JSON_TYPE:
-            return bodies.parse(body)
-        document = yaml.safe_load(body.decode("utf-8"))
-    except (errors.InvalidRequest, yaml.YAMLError, ValueError, RecursionError) as error:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
         raise errors.ConfigError([errors.Problem("body", content_type, expected, f"It says: {error}")]) from error
+    document = documents.read_yaml(text, "body", content_type, expected)
     if not isinstance(document, dict):
         raise errors.ConfigError([errors.Problem("body", document, expected, remedy)])
+    return document
+
+
+def _parse_json(body: bytes, expected: str) -> Mapping[str, Any]:
+    try:
+        document = bodies.parse(body)
+    except errors.InvalidRequest as error:
+        if error.param:
+            seen = errors.Seen("what JSON cannot hold")
+            problem = errors.Problem(error.param, seen, "a finite number, or text", f"It says: {error}")
+        else:
+            problem = errors.Problem("body", JSON_TYPE, expected, f"It says: {error}")
+        raise errors.ConfigError([problem]) from error
+    documents.check_json(body)
     return document
 
 

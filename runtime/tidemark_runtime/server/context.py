@@ -12,9 +12,9 @@ from typing import Protocol
 from tidemark_runtime import config as config_
 from tidemark_runtime import config_parsing, errors
 from tidemark_runtime.contract import reasons, settings
-from tidemark_runtime.engine import client, messages
+from tidemark_runtime.engine import client, logs, messages
 from tidemark_runtime.server import context_limit as context_limits
-from tidemark_runtime.server import counters, log_level, presence, tls
+from tidemark_runtime.server import counters, presence, tls
 from tidemark_runtime.server import keys as keys_
 from tidemark_runtime.text import text_model
 
@@ -89,7 +89,7 @@ class Context:
         self.config = new
         self.config_hash = config_parsing.config_hash(new)
         self.generation += 1
-        log_level.apply(new.server.log_level)
+        logs.apply(new.server.log_level)
         self.warn_of_unknown_keys()
 
     @property

@@ -86,14 +86,17 @@ def _is_about(rule: config_.DegradeRule, key_name: str, priority: int) -> bool:
 
 
 def _holds(at: str, stats: messages.EngineStats, settings: config_.SchedulerConfig) -> bool:
-    if at == "queue":
-        return stats.above_queue_line
-    if at == "preempt":
-        return stats.above_preempt_line
-    return stats.requests_waiting > 0 and (
-        stats.requests_waiting >= BACKLOG_SHARE * settings.max_queued_requests
-        or stats.oldest_wait_seconds >= BACKLOG_SHARE * settings.max_queue_seconds
-    )
+    match at:
+        case "queue":
+            return stats.above_queue_line
+        case "preempt":
+            return stats.above_preempt_line
+        case "backlog":
+            return stats.requests_waiting > 0 and (
+                stats.requests_waiting >= BACKLOG_SHARE * settings.max_queued_requests
+                or stats.oldest_wait_seconds >= BACKLOG_SHARE * settings.max_queue_seconds
+            )
+    raise ValueError(f"a degrade rule at {at!r}: parsing lets only queue, preempt and backlog through")
 
 
 def _note(what: str, position: int, rule: config_.DegradeRule) -> str:

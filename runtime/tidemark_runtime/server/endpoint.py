@@ -127,6 +127,7 @@ class Endpoint:
     def _who(self, scope: types.Scope, asked: wanted.Wanted) -> standing.Standing:
         """Raises `InvalidRequest`, `NotAllowed`."""
         who = standing.read(Headers(scope=scope), asked.service_tier, auth.key_of(scope))
+        responses.note_priority(scope, who.priority)
         if who.is_retry:
             self._shared.metrics.retry()
         return who

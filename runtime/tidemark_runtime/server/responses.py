@@ -24,6 +24,8 @@ DRAIN_RETRY_SECONDS = 5
 """A pod that drains is replaced in about that time."""
 CONFIRM_RETRY_SECONDS = 2
 """A step of a long prompt on a slow processor takes seconds."""
+_PRIORITY_KEY = "tidemark.priority"
+"""In the scope of a request."""
 
 
 def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> starlette_responses.Response:
@@ -92,11 +94,19 @@ def refusal(error: errors.RequestError) -> Refusal:
     return Refusal(common.encode(body), status, headers, media_type="application/json")
 
 
+def note_priority(scope: types.Scope, priority: int) -> None:
+    """What the request was worth is known from here on, and an error answer says it, too."""
+    scope[_PRIORITY_KEY] = priority
+
+
 async def on_error(request: requests.Request, error: Exception) -> starlette_responses.Response:
     """Starlette's exception handler for everything."""
     if isinstance(error, errors.BodyTooLarge):
         return refusal(error)
     status, body, headers = describe(error)
+    priority = request.scope.get(_PRIORITY_KEY)
+    if priority is not None:
+        headers[http.PRIORITY_HEADER] = str(priority)
     if isinstance(error, errors.EngineError) and status == 500:
         _log.error("request failed path=%s reason=%s", request.url.path, error)
     return json(body, status, headers)

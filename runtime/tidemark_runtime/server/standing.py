@@ -22,6 +22,7 @@ _TIER_PRIORITIES: Mapping[str, int | None] = {"auto": None, "default": None, "fl
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,3}")
 _COUNT = re.compile(r"[0-9]{1,9}")
+_MOST_RETRIES = 999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _is_retry(headers: Headers) -> bool:
     """OpenAI's header is not ours to complain about; ours is."""
     theirs, ours = _header(headers, http.OPENAI_RETRY_COUNT_HEADER), _header(headers, http.RETRY_COUNT_HEADER)
     if ours is not None and not _COUNT.fullmatch(ours):
-        raise validation.wrong(http.RETRY_COUNT_HEADER, ours, "a whole number of at least 0")
+        raise validation.wrong(http.RETRY_COUNT_HEADER, ours, f"a whole number from 0 to {_MOST_RETRIES}")
     counts = [int(count) for count in (theirs, ours) if count is not None and _COUNT.fullmatch(count)]
     return max(counts, default=0) > 0
 

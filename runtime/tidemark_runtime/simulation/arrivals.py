@@ -1,4 +1,8 @@
-"""When requests come: at random, evenly, in bursts, at given times, or when a user has read the last answer."""
+"""When requests come: at random, evenly, in bursts, at given times, or when a user has read the last answer.
+
+Each kind has `times`, in seconds from the start of its class on, and `expected`: about how many come within so many
+seconds, which may be endless.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,9 @@ class Poisson:
             now += source.expovariate(self.rate)
             yield now
 
+    def expected(self, seconds: float) -> float:
+        return self.rate * seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Even:
@@ -32,6 +39,9 @@ class Even:
 
     def times(self, source: random.Random) -> Iterator[float]:
         return (index / self.rate for index in itertools.count())
+
+    def expected(self, seconds: float) -> float:
+        return self.rate * seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,9 @@ class Bursts:
     def times(self, source: random.Random) -> Iterator[float]:
         return (index // self.size * self.every_seconds for index in itertools.count())
 
+    def expected(self, seconds: float) -> float:
+        return self.size * max(1.0, seconds / self.every_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class At:
@@ -53,6 +66,9 @@ class At:
 
     def times(self, source: random.Random) -> Iterator[float]:
         return iter(sorted(self.seconds))
+
+    def expected(self, seconds: float) -> float:
+        return float(len(self.seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,10 @@ class Users:
     def times(self, source: random.Random) -> Iterator[float]:
         """The first request of each user."""
         return (index * self.ramp_seconds / self.num for index in range(self.num))
+
+    def expected(self, seconds: float) -> float:
+        """The first request of each; how many follow depends on the answers."""
+        return float(self.num)
 
 
 Arrivals = Poisson | Even | Bursts | At | Users
@@ -98,7 +118,7 @@ def _even(found: fields.Fields) -> Arrivals:
 
 
 def _bursts(found: fields.Fields) -> Arrivals:
-    return Bursts(found.whole("size", least=1) or 1, found.number("everySeconds", above=0.0))
+    return Bursts(found.whole("size", least=1) or 1, found.number("everySeconds", above=0.0) or 1.0)
 
 
 def _at(found: fields.Fields) -> Arrivals:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidemark_runtime.core import sampling
+from tidemark_runtime.core import overload, sampling
 from tidemark_runtime.engine import messages
 from tidemark_runtime.simulation import arrivals, distributions, workload
 from tidemark_runtime.worker import simulated
@@ -166,13 +166,15 @@ class Clients:
     def ended(self, request: Request, output: messages.SequenceOutput, now: float, num_tokens: int) -> bool:
         """A try is over. True when its client comes back with it; else a user may send something new."""
         sender, kind = self._senders[request.kind.name], request.kind
-        refused = output.finish in RETRIED and output.reject not in NEVER_RETRIED and not num_tokens
-        if refused and request.num_tries <= kind.retries.most:
+        refused = output.finish in RETRIED and not num_tokens
+        if refused and output.reject not in NEVER_RETRIED and request.num_tries <= kind.retries.most:
             at = now + kind.retries.wait_seconds(request.num_tries, output.retry_after_seconds)
             self._push(at, sender, request)
             return True
         think = sender.think_seconds()
         if think is not None:
+            if refused:  # at once it would be refused again, and the clock would never move
+                think = max(think, output.retry_after_seconds, overload.LEAST_RETRY_AFTER_SECONDS)
             self._push_new(sender, sender.within(now + think))
         return False
 

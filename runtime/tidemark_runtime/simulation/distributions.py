@@ -86,19 +86,41 @@ class Choice:
         return source.choices(self.values, self.weights)[0]
 
 
+TOKENS_MOST = 1 << 20
+"""Of one request, prompt or output: no model that we know of has a longer context, and the list of a prompt's tokens is
+made for each try."""
+
+
 def whole(distribution: Distribution, source: random.Random) -> int:
     """A draw, rounded."""
     return round(distribution.draw(source))
 
 
-def parse(owner: fields.Fields, name: str, *, least: float, default: float | None = None) -> Distribution:
-    """The distribution under `name`; no value may be under `least`. `default=None`: must be there."""
+def parse_tokens(owner: fields.Fields, name: str) -> Distribution:
+    """The distribution of a number of tokens under `name`, which must be there."""
+    before = len(owner.problems)
+    found = parse(owner, name, least=1, most=TOKENS_MOST)
+    broken = [value for value in _written(found) if value != int(value)]
+    if broken and len(owner.problems) == before:
+        owner.problem(name, broken[0], "whole numbers of tokens", "Round it.")
+    return found
+
+
+def _written(found: Distribution) -> tuple[float, ...]:
+    """The values that the file says it can give."""
+    return found.values if isinstance(found, Choice) else (found.least, found.most)
+
+
+def parse(
+    owner: fields.Fields, name: str, *, least: float, most: float | None = None, default: float | None = None
+) -> Distribution:
+    """The distribution under `name`; no value may be under `least` or above `most`. `default=None`: must be there."""
     value = owner.raw(name)
     if value is None and default is not None:
         return Constant(default)
     number = fields.as_number(value)
     if number is not None:
-        return _bounded(owner, name, Constant(number), least)
+        return _bounded(owner, name, Constant(number), least, most)
     if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in _PARSERS:
         owner.problem(name, value, EXPECTED)
         return Constant(max(least, default or 0.0))
@@ -107,12 +129,14 @@ def parse(owner: fields.Fields, name: str, *, least: float, default: float | Non
     before = len(owner.problems)
     found = _PARSERS[kind](inner)
     inner.close()
-    return _bounded(owner, name, found, least) if len(owner.problems) == before else Constant(least)
+    return _bounded(owner, name, found, least, most) if len(owner.problems) == before else Constant(least)
 
 
-def _bounded(owner: fields.Fields, name: str, found: Distribution, least: float) -> Distribution:
+def _bounded(owner: fields.Fields, name: str, found: Distribution, least: float, most: float | None) -> Distribution:
     if found.least < least:
         owner.problem(name, found.least, f"values of at least {least:g}")
+    if most is not None and found.most > most:
+        owner.problem(name, found.most, f"values of at most {most:.0f}")
     return found
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
-from tidemark_runtime import errors
+from tidemark_runtime import config_parsing, errors
+from tidemark_runtime.contract import documents
 
 Parsed = TypeVar("Parsed")
 
@@ -112,12 +111,14 @@ class Fields:
 
 
 def as_number(value: object) -> float | None:
-    """A finite number, also one that YAML reads as text (1e9), or None."""
+    """A finite number, also one that YAML reads as text (1e9), or None. Other texts are no numbers: `"64"` is None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not config_parsing.is_exponent(value):
         return None
     try:
         found = float(value)
-    except ValueError:
+    except OverflowError:  # a whole number of hundreds of digits
         return None
     return found if math.isfinite(found) else None
 
@@ -132,15 +133,9 @@ def parsed(parse: Callable[[list[errors.Problem]], Parsed]) -> Parsed:
 
 
 def read_mapping(path: Path, key: str, example: str) -> Mapping[str, Any]:
-    """A YAML or JSON file. Raises `ConfigError` naming `key` where it cannot be read or holds no mapping."""
-    wrong = f"a readable YAML or JSON file, such as {example}"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise errors.ConfigError([errors.Problem(key, str(path), wrong, f"It says: {error}")]) from error
-    if not isinstance(found, Mapping):
-        raise errors.ConfigError([errors.Problem(key, str(path), wrong, "It holds no mapping.")])
-    return found
+    """A YAML or JSON file. Raises `ConfigError` naming `key` where it cannot be read or holds no mapping, and each key
+    that stands twice."""
+    return documents.read_file(path, key, f"a readable YAML or JSON file, such as {example}")
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -151,12 +146,17 @@ def _within(value: float, least: float | None, above: float | None, most: float 
     return (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
 
 
+def _bound(number: float) -> str:
+    """As a person writes it: 16777216, not 1.67772e+07."""
+    return f"{number:.0f}" if number == int(number) and abs(number) < 1e15 else f"{number:g}"
+
+
 def _range(noun: str, least: float | None, above: float | None, most: float | None) -> str:
     words = [noun]
     if above is not None:
-        words.append(f"above {above:g}")
+        words.append(f"above {_bound(above)}")
     elif least is not None:
-        words.append(f"of at least {least:g}")
+        words.append(f"of at least {_bound(least)}")
     if most is not None:
-        words.append(f"{'and ' if len(words) > 1 else 'of '}at most {most:g}")
+        words.append(f"{'and ' if len(words) > 1 else 'of '}at most {_bound(most)}")
     return " ".join(words)

@@ -20,6 +20,9 @@ from tidemark_runtime import errors
 from tidemark_runtime.simulation import devices, fields, models
 
 KEY = "PROFILE"
+PAGES_MOST = 1 << 24
+"""Of the slab, and of the swap space: 16 million, 32 TiB of an 8B model's. The engine's own lists of them take some 50
+bytes a page."""
 EXAMPLE = "`{device: l40s, model: 8b}`"
 
 
@@ -132,8 +135,8 @@ def _measured(found: fields.Fields) -> Measured | None:
             token_read=prices.number("tokenRead"),
             pair=prices.number("pair"),
         ),
-        num_pages=pages.whole("num", least=1),
-        num_swap_pages=pages.whole("numSwap", 0),
+        num_pages=pages.whole("num", least=1, most=PAGES_MOST),
+        num_swap_pages=pages.whole("numSwap", 0, most=PAGES_MOST),
         page_copy_seconds=pages.number("copySeconds", 0.0),
         host_seconds=found.number("hostSeconds", 0.0),
     )

@@ -71,6 +71,7 @@ def _on_device(
     )
     # Swap space is the host's memory, not the device's: it takes nothing from the slab.
     num_host_pages = pool_size.num_swap_pages(layout, cache.swap_space)
+    _check_pages(layout, settings, pool.num_pages, num_host_pages)
     facts = interface.WorkerFacts(
         kind="simulated",
         device=device.name,
@@ -85,6 +86,27 @@ def _on_device(
         shape=shape,
     )
     return Sized(facts, cost, 0.0)
+
+
+def _check_pages(
+    layout: page_layout.PageLayout, settings: config.EngineConfig, num_pages: int, num_host_pages: int
+) -> None:
+    """Raises `ConfigError` for more than a simulation can keep lists of."""
+    cache, most = settings.kv_cache, profiles.PAGES_MOST
+    most_bytes = most * layout.page_bytes
+    in_bytes = f"at most {most_bytes} bytes, {most:,} pages of {layout.page_bytes} bytes"
+    remedy = "Lower it, or raise kvCache.blockSize."
+    problems = []
+    if num_host_pages > most:
+        problems.append(errors.Problem("kvCache.swapSpace", cache.swap_space, in_bytes, remedy))
+    if num_pages > most and cache.memory is not None:
+        problems.append(errors.Problem("kvCache.memory", cache.memory, in_bytes, remedy))
+    elif num_pages > most:
+        key = "kvCache.numPages" if cache.num_pages is not None else "device.memoryBytes"
+        seen = cache.num_pages if cache.num_pages is not None else errors.Seen(f"room for {num_pages} pages")
+        problems.append(errors.Problem(key, seen, f"at most {most:,} pages", remedy))
+    if problems:
+        raise errors.ConfigError(problems)
 
 
 def _as_measured(
@@ -113,6 +135,7 @@ def _as_measured(
     # What was measured includes its memory: only settings that say how large the slab is change it.
     asked_pages = cache.num_pages if cache.memory is None else max(1, cache.memory // layout.page_bytes)
     num_pages = asked_pages or measured.num_pages
+    _check_pages(layout, settings, num_pages, num_host_pages)
     facts = interface.WorkerFacts(
         kind="simulated",
         device=profile.name,

@@ -14,6 +14,7 @@ classes:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from tidemark_runtime.simulation import arrivals, distributions, fields
 
 KEY = "WORKLOAD"
 EXAMPLE = "examples/workloads/mixed.yaml"
+
+REQUESTS_MOST = 5_000_000
+"""That all classes send together, as far as the file says: each is kept until the report."""
 
 _SECTIONS = {"model": ("maxContextTokens",), "kvCache": None, "scheduler": None}
 """Settings that a simulation heeds; None: all of the section."""
@@ -102,6 +106,8 @@ def parse(
 def _parse(found: fields.Fields, name: str, seed: int | None, overrides: Mapping[str, str]) -> Workload:
     settings = _settings(found, overrides)
     duration = found.number("durationSeconds", above=0.0) if found.has("durationSeconds") else None
+    if seed is not None and seed < 0:
+        found.problems.append(errors.Problem("--seed", seed, "a whole number of at least 0"))
     workload = Workload(
         name=found.text("name", name),
         seed=found.whole("seed", 0) if seed is None else seed,
@@ -111,7 +117,34 @@ def _parse(found: fields.Fields, name: str, seed: int | None, overrides: Mapping
     )
     found.raw("seed")
     found.close()
+    _check_number(found, workload)
     return workload
+
+
+def _check_number(found: fields.Fields, load: Workload) -> None:
+    """A run of more would take days or all of the memory, and say no more than a shorter one."""
+    if found.problems:
+        return
+    numbers = {kind.name: _num_expected(kind, load.duration_seconds) for kind in load.classes}
+    total = sum(numbers.values())
+    if total > REQUESTS_MOST:
+        largest = max(numbers, key=lambda name: numbers[name])
+        seen = errors.Seen(f"{total:,.0f} requests" if total < 1e15 else f"{total:.3g} requests")
+        found.problem(
+            "classes",
+            seen,
+            f"at most {REQUESTS_MOST:,} in all",
+            f"Most of them are of the class {largest}: lower its rate, durationSeconds or its endSeconds, or set its "
+            "requests.",
+        )
+
+
+def _num_expected(kind: RequestClass, duration: float | None) -> float:
+    """Without tries that are repeated, and of users only what is known beforehand."""
+    ends = [end for end in (kind.end_seconds, duration) if end is not None]
+    seconds = max(0.0, min(ends, default=math.inf) - kind.start_seconds)
+    expected = kind.arrivals.expected(seconds)
+    return expected if kind.num_requests is None else min(expected, kind.num_requests)
 
 
 def _classes(found: fields.Fields, duration: float | None) -> tuple[RequestClass, ...]:
@@ -134,11 +167,11 @@ def _class(body: fields.Fields, name: str, duration: float | None) -> RequestCla
     found = RequestClass(
         name=name,
         arrivals=arrivals_,
-        prompt_tokens=distributions.parse(body, "promptTokens", least=1),
-        output_tokens=distributions.parse(body, "outputTokens", least=1),
-        max_tokens=distributions.parse(body, "maxTokens", least=1) if body.has("maxTokens") else None,
+        prompt_tokens=distributions.parse_tokens(body, "promptTokens"),
+        output_tokens=distributions.parse_tokens(body, "outputTokens"),
+        max_tokens=distributions.parse_tokens(body, "maxTokens") if body.has("maxTokens") else None,
         shared_tokens=body.whole("sharedPromptTokens", 0),
-        priority=body.whole("priority", 0, least=None),
+        priority=body.whole("priority", 0, least=config.PRIORITY_MIN, most=config.PRIORITY_MAX),
         tenants=body.whole("tenants", 1, least=1),
         retries=_retries(body),
         deadline_seconds=body.number("deadlineSeconds", above=0.0) if body.has("deadlineSeconds") else None,
@@ -150,8 +183,25 @@ def _class(body: fields.Fields, name: str, duration: float | None) -> RequestCla
     ends = duration is not None or found.end_seconds is not None or found.num_requests is not None
     if not ends and not isinstance(arrivals_, arrivals.At):
         body.problem("requests", None, "a number of requests", "Or set durationSeconds, or the class's endSeconds.")
+    _check_class(body, found, duration)
     body.close()
     return found
+
+
+def _check_class(body: fields.Fields, found: RequestClass, duration: float | None) -> None:
+    """What is wrong with values that are right one by one."""
+    remedy = "No request would be sent otherwise."
+    if found.end_seconds is not None and found.end_seconds <= found.start_seconds:
+        body.problem("endSeconds", found.end_seconds, f"more than startSeconds, {found.start_seconds:g}", remedy)
+    if duration is not None and found.start_seconds >= duration > 0:
+        body.problem("startSeconds", found.start_seconds, f"less than durationSeconds, {duration:g}", remedy)
+    if found.shared_tokens > found.prompt_tokens.most:
+        body.problem(
+            "sharedPromptTokens",
+            found.shared_tokens,
+            f"at most the longest of promptTokens, {found.prompt_tokens.most:.0f}",
+            "They are the first ones of each prompt. Lower them, or make prompts longer.",
+        )
 
 
 def _retries(body: fields.Fields) -> Retries:
@@ -159,9 +209,9 @@ def _retries(body: fields.Fields) -> Retries:
     if part is None:
         return Retries(most=0, backoff_seconds=0.0, factor=1.0, heeds_retry_after=True, marked=True)
     retries = Retries(
-        most=part.whole("most", least=0),
-        backoff_seconds=part.number("backoffSeconds", 0.5, above=0.0),
-        factor=part.number("factor", 2.0, least=1.0),
+        most=part.whole("most", least=0, most=_RETRIES_MOST),
+        backoff_seconds=part.number("backoffSeconds", 0.5, above=0.0, most=_BACKOFF_SECONDS_MOST),
+        factor=part.number("factor", 2.0, least=1.0, most=_FACTOR_MOST),
         heeds_retry_after=part.flag("heedsRetryAfter", True),
         marked=part.flag("marked", True),
     )
@@ -183,7 +233,7 @@ def _settings(found: fields.Fields, overrides: Mapping[str, str]) -> config.Engi
         else:
             sections.setdefault(section, {})[name] = value
     try:
-        return config_parsing.parse(sections)
+        return config_parsing.parse(sections, textual=overrides)
     except errors.ConfigError as error:
         for problem in error.problems:
             key = f"--set {problem.key}" if problem.key in overrides else f"settings.{problem.key}"
@@ -214,5 +264,8 @@ def _is_heeded(section: str, name: str) -> bool:
     names = _SECTIONS[section]
     return names is None or name in names
 
+
+_RETRIES_MOST, _BACKOFF_SECONDS_MOST, _FACTOR_MOST = 100, 86_400.0, 100.0
+"""Far more than any client does; together they are still a number of seconds."""
 
 _HEEDED = "a setting of kvCache or scheduler, or model.maxContextTokens"

@@ -91,7 +91,7 @@ def test_what_is_written_is_read_back() -> None:
     made = config_parsing.parse(
         {
             "model": {"source": "m.gguf", "maxContextTokens": 100},
-            "server": {"port": "9000"},
+            "server": {"port": 9000},
             "kvCache": {"memory": "1Gi"},
         }
     )
@@ -172,7 +172,7 @@ def test_a_list_of_small_sections_names_every_problem_by_its_place() -> None:
         {"at": "full", "keys": "nightly", "maxTokens": 0, "maxRequests": -1, "maxPriority": 101},
         "queue",
         {"maxtokens": 4},
-        {"keys": ["a", 4, ""], "maxTokens": "8"},
+        {"keys": ["a", 4, ""], "maxTokens": 8},
         None,
     ]
     found = problems({"overload": {"degrade": rules}, "server": {"port": -1}, "hardware": []})
@@ -234,3 +234,47 @@ def test_the_context_limit_is_hot_and_still_names_the_processes_that_it_sizes() 
     low, high, unset = (config_parsing.parse({"model": {"maxContextTokens": value}}) for value in (512, 1024, None))
     assert len({contract.restart_hash(each) for each in (low, high, unset)}) == 3
     assert set(contract.changes(low, high)) == {"model.maxContextTokens"}
+
+
+@pytest.mark.parametrize("text", ["64", "4_096", " 64", "0x40"])
+def test_b075_a_text_is_no_number_in_a_document(text: str) -> None:
+    found = problems({"scheduler": {"maxQueuedRequests": text, "maxQueueSeconds": text}})
+    assert set(found) == {"scheduler.maxQueuedRequests", "scheduler.maxQueueSeconds"}
+    assert repr(text) in found["scheduler.maxQueuedRequests"]
+    if text in ("64", "4_096"):
+        assert "without quotation marks" in found["scheduler.maxQueuedRequests"]
+    assert "kvCache.prefixCaching" in problems({"kvCache": {"prefixCaching": "true"}})
+
+
+def test_what_yaml_reads_as_text_although_it_is_a_number_is_one() -> None:
+    assert config_parsing.parse({"scheduler": {"maxQueueSeconds": "1e3"}}).scheduler.max_queue_seconds == 1000.0
+
+
+def test_on_a_command_line_everything_is_text() -> None:
+    values = {"scheduler": {"maxNumSeqs": "64"}, "kvCache": {"prefixCaching": "false"}}
+    parsed = config_parsing.parse(values, textual={"scheduler.maxNumSeqs", "kvCache.prefixCaching"})
+    assert (parsed.scheduler.max_num_seqs, parsed.kv_cache.prefix_caching) == (64, False)
+    with pytest.raises(errors.ConfigError, match=r"kvCache\.prefixCaching: got 'false', expected true or false"):
+        config_parsing.parse(values, textual={"scheduler.maxNumSeqs"})
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("scheduler", "maxQueuedRequests"), ("model", "maxContextTokens"), ("server", "maxBody")]
+)
+@pytest.mark.parametrize("value", [1e30, 10**30, 2**63, 10**400, float("inf")])
+def test_a_number_above_64_bits_is_told_the_limit(section: str, key: str, value: float) -> None:
+    assert "and at most 9223372036854775807" in problems({section: {key: value}})[f"{section}.{key}"]
+    assert config_parsing.parse({section: {key: 2**63 - 1}})
+
+
+@pytest.mark.parametrize("key", ["foo", "xyz", "degrade"])
+def test_no_name_is_suggested_that_is_not_near(key: str) -> None:
+    found = problems({"overload": {"degrade": [{key: 1}]}})[f"overload.degrade[0].{key}"]
+    assert "Did you mean" not in found
+    assert "Did you mean" not in problems({"scheduler": {"xyz": 1}})["scheduler.xyz"]
+
+
+def test_a_near_name_of_an_item_or_of_another_section_is_suggested() -> None:
+    found = problems({"overload": {"degrade": [{"maxToken": 1}]}, "server": {"maxNumSeq": 3}})
+    assert "Did you mean overload.degrade[0].maxTokens?" in found["overload.degrade[0].maxToken"]
+    assert "Did you mean scheduler.maxNumSeqs?" in found["server.maxNumSeq"]

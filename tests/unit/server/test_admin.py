@@ -329,3 +329,57 @@ async def test_changes_at_the_same_time_come_one_after_the_other(put, shared, en
     pairs = [answer["changed"]["server.maxBody"] for answer in chain]
     assert all(former[1] == latter[0] for former, latter in itertools.pairwise(pairs))
     assert shared.config.server.max_body == pairs[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "seen"),
+    [
+        (b'{"scheduler": {"maxQueuedRequests": 5, "maxQueuedRequests": 6}}', "application/json", "two of it"),
+        (
+            b"scheduler:\n  maxQueuedRequests: 5\n  maxQueuedRequests: 6\n",
+            "application/yaml",
+            "two of it, on lines 2 and 3",
+        ),
+    ],
+)
+async def test_a_key_that_stands_twice_is_refused_by_name(put, shared, body, kind, seen):
+    before = shared.config
+    response = await put(body, kind)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "config_invalid")
+    (problem,) = response.json()["error"]["problems"]
+    assert (problem["key"], problem["seen"]) == ("scheduler.maxQueuedRequests", seen)
+    assert shared.config is before
+
+
+@pytest.mark.parametrize("value", ["64", "4_096"])
+async def test_b075_a_text_is_no_number(put, value):
+    response = await put({"model": MODEL, "scheduler": {"maxQueuedRequests": value}})
+    (problem,) = response.json()["error"]["problems"]
+    assert (problem["key"], problem["seen"]) == ("scheduler.maxQueuedRequests", repr(value))
+    yaml_says = f'scheduler: {{maxQueuedRequests: "{value}"}}'.encode()
+    assert (await put(yaml_says, "application/yaml")).status_code == 400
+
+
+@pytest.mark.parametrize("text", ["1e30", "100000000000000000000000000"])
+async def test_a_number_above_64_bits_is_told_the_limit(put, engine, text):
+    response = await put(f'{{"scheduler": {{"maxQueuedRequests": {text}}}}}'.encode())
+    assert response.status_code == 400
+    assert "at most 9223372036854775807" in response.json()["error"]["message"]
+    assert engine.configured == []
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+async def test_what_json_cannot_hold_is_named_by_its_place(put, word):
+    response = await put(f'{{"server": {{"drainSeconds": {word}}}}}'.encode())
+    (problem,) = response.json()["error"]["problems"]
+    assert problem["key"] == "server.drainSeconds"
+    assert problem["seen"] == "what JSON cannot hold"
+    assert response.json()["error"]["message"].startswith("server.drainSeconds: got what JSON cannot hold, expected")
+
+
+async def test_what_the_engine_has_seen_is_shown_as_it_says_it(put, engine):
+    engine.refuse_settings = [errors.Problem("scheduler.fairness", errors.Seen("'2'"), "another", "")]
+    response = await put({"model": MODEL, "server": {"maxBody": 2048}})
+    (problem,) = response.json()["error"]["problems"]
+    assert problem["seen"] == "'2'"
+    assert "got '2', expected another" in response.json()["error"]["message"]

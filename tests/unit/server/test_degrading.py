@@ -10,6 +10,7 @@ import pytest
 from tidemark_runtime import config, config_parsing
 from tidemark_runtime.contract import http as paths
 from tidemark_runtime.engine import messages
+from tidemark_runtime.server import degrading, presence, standing, wanted
 
 KEYS = "team name=contracts max-priority=5\nbatch name=nightly priority=-1\nnameless priority=-1\n"
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True}
@@ -146,6 +147,7 @@ async def test_more_than_so_many_are_refused_until_one_has_ended(ask, put, share
     error = refused.json()["error"]
     assert error["code"] == "degraded"
     assert "at most 2 requests of this kind may be here, and 2 are (overload.degrade[0])" in error["message"]
+    assert refused.headers[paths.PRIORITY_HEADER] == "-1"
     assert refused.headers[paths.DEGRADED_HEADER] == "max_requests=2; rule=overload.degrade[0]; at=preempt"
     assert (refused.headers["retry-after"], refused.headers["retry-after-ms"]) == ("10", "10000")
     assert count(shared, "requests_rejected_total", reason="degraded") == 1
@@ -228,3 +230,12 @@ async def test_a_name_that_no_key_has_is_said_where_it_is_seen(http, put, caplog
     key_file.write_text(KEYS + "late name=nihgtly\n")
     clock.now += 1
     assert (await http.get(paths.STATUS_PATH)).json()["message"] == "Serving."
+
+
+def test_a_pressure_that_nobody_knows_is_no_backlog():
+    rule = config.DegradeRule(at="later", max_priority=0, max_requests=0)
+    settings = config.EngineConfig(overload=config.OverloadConfig(degrade=(rule,)))
+    nobody, nothing = standing.Standing(), presence.Presence()
+    asked = wanted.Wanted.__new__(wanted.Wanted)
+    with pytest.raises(ValueError, match="'later'"):
+        degrading.apply(asked, nobody, nothing, messages.EngineStats(requests_waiting=10**6), settings)

@@ -118,3 +118,17 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(invoke, tmp_path):
         result = invoke(str(model), "--port", str(port))
     assert result.exit_code == 1
     assert f"port {port} on 127.0.0.1 is in use" in result.output
+
+
+def test_a_key_that_stands_twice_in_the_file_is_refused(invoke, config_file):
+    path = config_file("scheduler:\n  maxNumSeqs: 4\nserver: {port: 1}\nscheduler: {}\n")
+    result = invoke("m.gguf", "--config", str(path))
+    assert result.exit_code == 2
+    assert "scheduler: got two of it, on lines 1 and 4, expected each key once" in result.output
+
+
+def test_b075_a_text_is_a_number_on_the_command_line_only(config_file):
+    path = config_file('scheduler: {maxNumSeqs: "4"}\n')
+    with pytest.raises(errors.ConfigError, match=r"scheduler\.maxNumSeqs: got '4', expected a whole number"):
+        read(path)
+    assert read(path, max_num_seqs="4").scheduler.max_num_seqs == 4

@@ -224,7 +224,7 @@ async def test_retries_are_told_from_first_tries_and_counted(http, shared, engin
 
 
 @open_to_all
-@pytest.mark.parametrize("value", ["", "-1", "1.5", "one", "+1", "9" * 40])
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "one", "+1", "9" * 40, "99999999999"])
 async def test_our_own_retry_count_must_be_a_number(http, shared, engine, value):
     response = await http.post(
         paths.COMPLETIONS_PATH,
@@ -233,6 +233,16 @@ async def test_our_own_retry_count_must_be_a_number(http, shared, engine, value)
     )
     assert response.status_code == 400
     assert response.json()["error"]["param"] == paths.RETRY_COUNT_HEADER
-    assert "expected a whole number of at least 0" in response.json()["error"]["message"]
+    assert "expected a whole number from 0 to 999999999" in response.json()["error"]["message"]
     assert engine.submitted == []
     assert retries(shared) == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_refusal_says_the_priority_too(http, engine, fakes, stream):
+    engine.refuse = fakes.messages.RejectReason.QUEUE_FULL
+    response = await http.post(paths.CHAT_PATH, json=CHAT | {"stream": stream}, headers=bearer("batch"))
+    assert response.status_code == 429
+    assert response.headers[paths.PRIORITY_HEADER] == "-2"
+    unknown = await http.post(paths.CHAT_PATH, json=CHAT | {"n": 0}, headers=bearer("batch"))
+    assert paths.PRIORITY_HEADER not in unknown.headers

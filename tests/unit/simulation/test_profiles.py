@@ -99,6 +99,8 @@ def test_a_measured_profile_has_its_own_prices_and_pages(tmp_path: Path) -> None
         ({"model": 3}, "model: got 3, expected one of 7b"),
         ({"pages": None}, "pages: got None"),
         ({"pages": {"num": 0}}, "pages.num: got 0, expected a whole number of at least 1"),
+        ({"pages": {"num": 1e8}}, "pages.num: got 100000000.0, expected a whole number of at least 1 and at most 1677"),
+        ({"pages": {"num": 9, "numSwap": 10**9}}, "pages.numSwap: got 1000000000, expected a whole number"),
         ({"stepSeconds": {"base": -1}}, "stepSeconds.base: got -1, expected a number of at least 0"),
         ({"stepSeconds": {"base": 1}}, "stepSeconds.decode: got None"),
         ({"hostSecond": 1}, "hostSecond: got 'this key', expected a known key. Did you mean hostSeconds?"),
@@ -151,3 +153,29 @@ def test_swap_without_a_measured_copy_is_refused(tmp_path: Path) -> None:
     profile = profiles.load(write(tmp_path, MEASURED | {"pages": {"num": 500, "numSwap": 20}}))
     with pytest.raises(errors.ConfigError, match=r"pages\.copySeconds: got 0"):
         sizing.size(profile, config.EngineConfig())
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"swapSpace": "9999Ti"}, "kvCache.swapSpace: got 10994016766132224, expected at most "),
+        ({"memory": "9999Ti"}, "kvCache.memory: got 10994016766132224, expected at most "),
+        ({"numPages": 10**9}, "kvCache.numPages: got 1000000000, expected at most 16,777,216 pages"),
+    ],
+)
+def test_more_pages_than_a_simulation_can_list_are_refused(
+    tmp_path: Path, setting: dict[str, object], words: str
+) -> None:
+    settings = config_parsing.parse({"kvCache": setting})
+    with pytest.raises(errors.ConfigError) as caught:
+        sizing.size(profiles.load(write(tmp_path, MEASURED)), settings)
+    assert words in str(caught.value)
+
+
+def test_a_device_that_nobody_has_is_refused_before_its_pages_are_made(tmp_path: Path) -> None:
+    values = {"device": {"base": "l40s", "memoryBytes": 1e18}, "model": "smollm2-135m"}
+    settings = config_parsing.parse(
+        {"scheduler": {"maxNumSeqs": 4096, "maxNumBatchedTokens": 4096}, "kvCache": {"blockSize": 1}}
+    )
+    with pytest.raises(errors.ConfigError, match=r"device\.memoryBytes: got room for \d+ pages, expected at most"):
+        sizing.size(profiles.load(write(tmp_path, values)), settings)

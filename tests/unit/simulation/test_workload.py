@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidemark_runtime import errors
+from tidemark_runtime.engine import messages
 from tidemark_runtime.simulation import arrivals, clients, distributions, workload
 
 GOOD: dict[str, Any] = {
@@ -74,6 +76,26 @@ CLASS = "classes.chat"
             {"choice": {"values": [1, 2], "weights": [0, 0]}},
             "choice.weights: got [0.0, 0.0], expected numbers of at least 0, not all of them 0",
         ),
+        (f"{CLASS}.promptTokens", 1e8, "promptTokens: got 100000000.0, expected values of at most 1048576"),
+        (f"{CLASS}.promptTokens", 1.5, "promptTokens: got 1.5, expected whole numbers of tokens"),
+        (f"{CLASS}.promptTokens", "5", "promptTokens: got '5', expected a number, or one of"),
+        (f"{CLASS}.promptTokens", 10**400, "expected a number, or one of"),
+        (f"{CLASS}.outputTokens", {"uniform": {"min": 1, "max": 2.5}}, "outputTokens: got 2.5, expected whole numbers"),
+        (f"{CLASS}.outputTokens", {"choice": {"values": [1, 2.5, 9]}}, "outputTokens: got 2.5, expected whole numbers"),
+        (f"{CLASS}.maxTokens", 0.5, "maxTokens: got 0.5, expected values of at least 1"),
+        (f"{CLASS}.sharedPromptTokens", 11, "got 11, expected at most the longest of promptTokens, 10"),
+        (f"{CLASS}.priority", 101, "priority: got 101, expected a whole number of at least -100 and at most 100"),
+        (f"{CLASS}.priority", -101, "priority: got -101, expected a whole number of at least -100 and at most 100"),
+        (f"{CLASS}.startSeconds", 10, "startSeconds: got 10.0, expected less than durationSeconds, 10"),
+        (
+            f"{CLASS}.arrivals",
+            {"poisson": {"perSecond": 1e300}},
+            "classes: got 1e+301 requests, expected at most 5,000,000 in all. Most of them are of the class chat",
+        ),
+        (f"{CLASS}.arrivals", {"bursts": {"size": 10, "everySeconds": 1e-300}}, "expected at most 5,000,000 in all"),
+        (f"{CLASS}.arrivals", {"users": {"num": 6_000_000}}, "classes: got 6,000,000 requests"),
+        ("durationSeconds", 1e9, "classes: got 2,000,000,000 requests, expected at most 5,000,000 in all"),
+        (f"{CLASS}.retries", {"most": 2000}, "retries.most: got 2000, expected a whole number of at least 0 and at"),
         (f"{CLASS}.tenants", 0, "classes.chat.tenants: got 0, expected a whole number of at least 1"),
         (f"{CLASS}.retries", {"most": 1, "factor": 0.5}, "retries.factor: got 0.5, expected a number of at least 1"),
         (f"{CLASS}.retries", {}, "classes.chat.retries.most: got None"),
@@ -190,3 +212,42 @@ def test_what_the_engine_is_told() -> None:
     assert (message.priority, message.deadline_seconds, message.is_retry) == (4, 9.0, True)
     assert (message.params.max_tokens, message.params.seed, len(message.token_ids)) == (50, 1, 10)
     assert len({message.id for message in told}) == len(told)
+
+
+def test_a_class_that_ends_before_it_starts_is_refused() -> None:
+    values = changed(f"{CLASS}.startSeconds", 5)
+    values["classes"]["chat"]["endSeconds"] = 4
+    with pytest.raises(errors.ConfigError, match=r"chat\.endSeconds: got 4\.0, expected more than startSeconds, 5"):
+        workload.parse(values, "made")
+
+
+def test_a_seed_from_the_command_line_is_looked_at_as_the_files_is() -> None:
+    with pytest.raises(errors.ConfigError, match="--seed: got -1, expected a whole number of at least 0"):
+        workload.parse(GOOD, "made", seed=-1)
+
+
+def test_a_high_rate_of_few_requests_is_no_harm() -> None:
+    values = changed(f"{CLASS}.arrivals", {"poisson": {"perSecond": 1e300}})
+    values["classes"]["chat"]["requests"] = 7
+    assert len(sent(values)) == 7
+
+
+def test_a_number_as_yaml_writes_it_and_a_key_that_stands_twice(tmp_path: Path) -> None:
+    file = tmp_path / "made.yaml"
+    text = "durationSeconds: 1e1\nclasses: {c: {arrivals: {even: {perSecond: 2}}, promptTokens: 1, outputTokens: 1}}\n"
+    file.write_text(text)
+    assert workload.load(file).duration_seconds == 10.0
+    file.write_text(text + "seed: 1\nseed: 2\n")
+    with pytest.raises(errors.ConfigError, match="seed: got two of it, on lines 3 and 4"):
+        workload.load(file)
+
+
+def test_a_user_who_is_refused_does_not_ask_again_in_the_same_moment() -> None:
+    """Else a closed loop without thinking would turn for ever while the clock stands still."""
+    load = workload.parse(changed(f"{CLASS}.arrivals", {"users": {"num": 1}}), "made")
+    source = clients.Clients(load, load.seed)
+    ((request, _),) = source.due(0.0)
+    too_long = messages.RejectReason.CONTEXT_LENGTH
+    refusal = messages.SequenceOutput("x", [], [], messages.FinishReason.REJECTED, reject=too_long)
+    assert not source.ended(request, refusal, 3.0, 0)
+    assert source.next_at >= 4.0
