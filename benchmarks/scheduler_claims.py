@@ -32,7 +32,7 @@ HEAD = """# What the scheduler promises, measured
 
 Command: `python benchmarks/scheduler_claims.py` (and `... livelock soak` for the long ones). The real scheduler, pool,
 swap space and overload control run on the virtual clock of `tidemark simulate`: only the duration of a step comes from
-a formula (`runtime/tidemark_runtime/worker/step_cost.py`; how good it is: [simulation_check.md](simulation_check.md)).
+a formula (`runtime/tidemark_runtime/worker/step_cost.py`; `benchmarks/simulation_check.py` says how good it is).
 Cells are means over the seeds, with smallest and largest value; a goal counts as met when every seed meets it. What the
 scheduler itself costs, up to 10,000 waiting: [scheduling.md](scheduling.md).
 """
@@ -170,7 +170,7 @@ SECTIONS = (
         "80 requests of random lengths and two priorities on 64 pages, in the worker that keeps a digest of all "
         "tokens before it where others keep keys and values (`tests/support/page_checking_worker.py`): a page that "
         "is lost, shared wrongly or copied too early changes the text. Each answer beside what the same request gets "
-        "alone on an empty engine. The same with the real CPU engine: [soak.md](soak.md), and "
+        "alone on an empty engine. The same with the real CPU engine: `benchmarks/soak.py`, and "
         "`tests/integration/server/test_real_memory.py`.",
         {"recompute": "computed again", "swap": "swapped"},
         (
