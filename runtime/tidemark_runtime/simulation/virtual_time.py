@@ -43,6 +43,9 @@ class _Done(futures.Future[step_plan.StepResult]):
         self._end = end
         self._step_result = result
 
+    def done(self) -> bool:
+        return self._clock.now >= self._end
+
     def result(self, timeout: float | None = None) -> step_plan.StepResult:
         self._clock.move_to(self._end)
         return self._step_result

@@ -69,6 +69,17 @@ def test_who_comes_during_a_step_is_planned_one_step_ahead() -> None:
     assert second.time_to_first_token.max == pytest.approx(2.5)
 
 
+def test_a_deadline_that_passes_while_a_step_runs_is_told_without_waiting_for_it() -> None:
+    """No prices are known yet, so nothing is refused early: its deadline passes beside another's steps of a second."""
+    classes = {
+        "first": {"arrivals": {"at": {"seconds": [0]}}, "promptTokens": 20, "outputTokens": 9},
+        "late": {"arrivals": {"at": {"seconds": [0.1]}}, "promptTokens": 20, "outputTokens": 9, "deadlineSeconds": 2.2},
+    }
+    found = running.run(measured(100), load(classes, maxNumSeqs=1)).report.classes
+    assert (found["first"].served, found["late"].served) == (1, 0)
+    assert found["late"].requests == 1
+
+
 def test_a_true_length_under_max_tokens_ends_with_a_stop_token() -> None:
     found = running.run(measured(100), load(one(maxTokens=50)))
     assert found.report.classes["chat"].output_tokens == 5

@@ -72,6 +72,14 @@ def test_host_time_is_hidden_behind_the_device_and_no_more() -> None:
     assert clock.now == 3.25, "planning the second was hidden"
 
 
+def test_a_step_is_done_when_the_clock_says_so() -> None:
+    device = virtual_time.VirtualDevice(Steps(), virtual_time.VirtualClock())
+    step = device.submit(plan(1))
+    assert not step.done()
+    step.result()
+    assert step.done()
+
+
 def test_the_clock_never_goes_back_and_close_reaches_the_worker() -> None:
     clock = virtual_time.VirtualClock()
     clock.move_to(5.0)
