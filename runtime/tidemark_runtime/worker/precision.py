@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tidemark_runtime import config, errors
+from tidemark_runtime.contract import documents
 from tidemark_runtime.planning import precision_map
 
 READABLE = "a readable YAML file with rules, as `tidemark eval sensitivity` writes"
@@ -36,12 +35,13 @@ def choose(kv_cache: config.KVCacheConfig, target: precision_map.Target) -> Chos
 
 
 def loaded(content: bytes, setting: str, path: str) -> Mapping[str, Any]:
-    """What a map file holds, or a ConfigMap with one. Raises `ConfigError` naming `setting` and the file."""
+    """What a map file holds, or a ConfigMap with one. Raises `ConfigError` naming `setting` and the file, and each key
+    that stands twice."""
     try:
-        found = yaml.safe_load(content.decode("utf-8"))
+        found = documents.read_yaml(content.decode("utf-8"), setting, path, READABLE)
         if isinstance(found, Mapping) and found.get("kind") == "ConfigMap":
-            found = yaml.safe_load(found["data"][precision_map.CONFIG_MAP_KEY])
-    except (UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            found = documents.read_yaml(found["data"][precision_map.CONFIG_MAP_KEY], setting, path, READABLE)
+    except (UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise errors.ConfigError([errors.Problem(setting, path, READABLE, f"It says: {error}")]) from error
     if not isinstance(found, Mapping):
         raise errors.ConfigError([errors.Problem(setting, path, READABLE, "It holds no mapping.")])

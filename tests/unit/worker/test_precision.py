@@ -76,6 +76,13 @@ def test_a_file_that_is_no_map_is_named(tmp_path: Path, content: bytes | None) -
         precision.choose(kv_cache(precisionFile=str(file)), TARGET)
 
 
+def test_a_key_that_stands_twice_in_a_map_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "map.yaml"
+    file.write_text("rules: [{layers: 0}]\nrules: [{layers: 1}]\n")
+    with pytest.raises(errors.ConfigError, match="rules: got two of it, on lines 1 and 2"):
+        precision.choose(kv_cache(precisionFile=str(file)), TARGET)
+
+
 def test_rules_and_a_file_together_are_refused() -> None:
     with pytest.raises(errors.ConfigError, match=r"either kvCache\.precision or kvCache\.precisionFile"):
         kv_cache(precision=[{"layers": "0"}], precisionFile="map.yaml")
