@@ -32,9 +32,9 @@ HEAD = """# What the scheduler promises, measured
 
 Command: `python benchmarks/scheduler_claims.py` (and `... livelock soak` for the long ones). The real scheduler, pool,
 swap space and overload control run on the virtual clock of `tidemark simulate`: only the duration of a step comes from
-a formula (`runtime/tidemark_runtime/worker/step_cost.py`; `benchmarks/simulation_check.py` says how good it is).
-Cells are means over the seeds, with smallest and largest value; a goal counts as met when every seed meets it. What the
-scheduler itself costs, up to 10,000 waiting: [scheduling.md](scheduling.md).
+a formula (`runtime/tidemark_runtime/worker/step_cost.py`; [simulation_check.md](simulation_check.md) says how good it
+is). Cells are means over the seeds, with smallest and largest value; a goal counts as met when every seed meets it.
+What the scheduler itself costs, up to 10,000 waiting: [scheduling.md](scheduling.md).
 """
 
 
@@ -124,11 +124,11 @@ SECTIONS = (
     Section(
         "pressed",
         "Half as much again as the card can serve",
-        "Profile `rtx4090/7b`, 400 s of 2.1 short questions a second whose answers grow to 2,000 tokens on average "
+        "Profile `rtx4090/7b`, 1,000 s of 2.1 short questions a second whose answers grow to 2,000 tokens on average "
         "and 12,000 at most (the card serves about 1.4), default lines, no swap space. *5 % free*: one line at 0.95, "
         "above which nobody starts, the reserve of vllm-project/vllm#44594. *No line*: whoever fits starts. "
         "*Unpressed*: the best of the same engine at 0.75 and 1.0 times what the card serves. Tokens a second from "
-        "100 s to 400 s.",
+        "100 s to 1,000 s.",
         {"no watermark": "no line", "plain": "5 % free", "ours": "ours"},
         (
             Figure("requests", "requests", 0),

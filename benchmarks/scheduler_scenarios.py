@@ -188,7 +188,8 @@ def _percentile(values: Iterable[float], share: float) -> float:
 CAPACITY_PER_SECOND = 1.4
 """Of `reasoning()` on this card: what more arrivals bring no more tokens a second from."""
 
-PRESSED_SECONDS = 400
+PRESSED_SECONDS = 1000
+"""Long enough that a seed's share does not hang on a few of the longest answers."""
 MEASURED_FROM = 100
 
 
@@ -214,7 +215,7 @@ def reasoning(per_second: float) -> Values:
 
 
 def pressed(seed: int) -> Variants:
-    """Half as much again as the card can serve, for 400 s."""
+    """Half as much again as the card can serve, for 1,000 s."""
     free_5_percent = {"queueWatermark": 0.95, "preemptWatermark": 0.95, "watermarkHysteresis": 0.0}
     no_line = {"queueWatermark": 1.0, "preemptWatermark": 1.0, "watermarkHysteresis": 0.0}
     demand = reasoning(1.5 * CAPACITY_PER_SECOND)

@@ -244,7 +244,7 @@ class EngineClient:
             self._failure, self._failure_kind = _describe_exit(code), errors.EngineDead.__name__
         message = self._failure or "the engine was stopped"
         for request_id, queue in self._queues.items():
-            queue.put_nowait(messages.SequenceOutput(request_id, [], [], messages.FinishReason.FAILED, message=message))
+            queue.put_nowait(messages.SequenceOutput(request_id, (), (), messages.FinishReason.FAILED, message=message))
         self._queues.clear()
         for confirmation in self._confirmations.values():
             if not confirmation.done():

@@ -284,19 +284,17 @@ class CoreEngine:
             self._groups.update((entry.id, group) for entry in group)
 
     def _update(self, result: step_plan.StepResult) -> list[messages.SequenceOutput]:
+        # One turn for each that runs, in every step: what most of them need comes first.
         outputs = []
+        made = messages.SequenceOutput
         for entry, token_id, logprobs in self._scheduler.update(result):
-            if token_id in entry.stop_ids:
-                self._forget(entry)
-                output = messages.SequenceOutput(
-                    entry.id, [token_id], [logprobs], messages.FinishReason.STOP, stopped_by=token_id
-                )
-            elif len(entry.token_ids) >= entry.num_max_tokens:
-                self._forget(entry)
-                output = messages.SequenceOutput(entry.id, [token_id], [logprobs], messages.FinishReason.LENGTH)
-            else:
-                output = messages.SequenceOutput(entry.id, [token_id], [logprobs])
-            outputs.append(output)
+            if token_id not in entry.stop_ids and len(entry.token_ids) < entry.num_max_tokens:
+                outputs.append(made(entry.id, (token_id,), (logprobs,)))
+                continue
+            self._forget(entry)
+            is_stop = token_id in entry.stop_ids
+            finish = messages.FinishReason.STOP if is_stop else messages.FinishReason.LENGTH
+            outputs.append(made(entry.id, (token_id,), (logprobs,), finish, token_id if is_stop else None))
         if self._num_cached:  # seldom: so that the loop above does nothing for it
             outputs = [self._with_cached(output) for output in outputs]
         return outputs
@@ -347,7 +345,7 @@ class CoreEngine:
         self._forget(entry)
         self._num_cached.pop(entry.id, None)
         return messages.SequenceOutput(
-            entry.id, [], [], finish, message=message, retry_after_seconds=retry_after_seconds
+            entry.id, (), (), finish, message=message, retry_after_seconds=retry_after_seconds
         )
 
     def _forget(self, entry: sequence.Sequence) -> None:
@@ -429,8 +427,8 @@ def _made(request: messages.EngineRequest, order: int, now: float) -> sequence.S
 def _rejected(request_id: str, refusal: overload.Refusal) -> messages.SequenceOutput:
     return messages.SequenceOutput(
         request_id,
-        [],
-        [],
+        (),
+        (),
         messages.FinishReason.REJECTED,
         reject=refusal.reason,
         message=refusal.message,

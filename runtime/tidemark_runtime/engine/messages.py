@@ -90,13 +90,17 @@ class Configured(msgspec.Struct, frozen=True, tag="configured"):
     problems: list[admin.ConfigProblem] = []
 
 
-class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
-    """What one step brought one request. The one with `finish` is its last."""
+class SequenceOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one step brought one request. The one with `finish` is its last.
+
+    There is one for each sequence of each step. Nothing in it can refer back to it, so the garbage collector need not
+    know of it.
+    """
 
     id: str
-    token_ids: list[int]
+    token_ids: tuple[int, ...]
     """New tokens, usually one; a stop token that ended the sequence is included."""
-    logprobs: list[step_plan.TokenLogprobs | None]
+    logprobs: tuple[step_plan.TokenLogprobs | None, ...]
     """As long as `token_ids`."""
     finish: FinishReason | None = None
     stopped_by: int | None = None

@@ -184,8 +184,8 @@ def _output(
     request: messages.EngineRequest, ids: Sequence[int], finish: messages.FinishReason | None, num_cached: int
 ) -> messages.SequenceOutput:
     stopped_by = ids[-1] if finish is messages.FinishReason.STOP else None
-    logprobs = [_logprobs(token_id, request.params.num_logprobs) for token_id in ids]
-    return messages.SequenceOutput(request.id, list(ids), logprobs, finish, stopped_by, num_cached_tokens=num_cached)
+    logprobs = tuple(_logprobs(token_id, request.params.num_logprobs) for token_id in ids)
+    return messages.SequenceOutput(request.id, tuple(ids), logprobs, finish, stopped_by, num_cached_tokens=num_cached)
 
 
 def _logprobs(token_id: int, count: int | None) -> step_plan.TokenLogprobs | None:
@@ -204,4 +204,4 @@ def _end(
     *,
     retry_after_seconds: float = 0.0,
 ) -> messages.SequenceOutput:
-    return messages.SequenceOutput(request_id, [], [], finish, None, reject, message, retry_after_seconds)
+    return messages.SequenceOutput(request_id, (), (), finish, None, reject, message, retry_after_seconds)

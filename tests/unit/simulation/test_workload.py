@@ -248,6 +248,6 @@ def test_a_user_who_is_refused_does_not_ask_again_in_the_same_moment() -> None:
     source = clients.Clients(load, load.seed)
     ((request, _),) = source.due(0.0)
     too_long = messages.RejectReason.CONTEXT_LENGTH
-    refusal = messages.SequenceOutput("x", [], [], messages.FinishReason.REJECTED, reject=too_long)
+    refusal = messages.SequenceOutput("x", (), (), messages.FinishReason.REJECTED, reject=too_long)
     assert not source.ended(request, refusal, 3.0, 0)
     assert source.next_at >= 4.0
