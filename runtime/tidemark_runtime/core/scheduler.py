@@ -18,7 +18,6 @@ Rules, in the order in which they are asked (`admission` has those about who may
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
 import math
@@ -28,11 +27,12 @@ from tidemark_runtime import config
 from tidemark_runtime.core import (
     admission,
     block_pool,
-    decoding,
-    forecast,
     lines,
     memory,
+    outlook,
     overload,
+    preemption,
+    running,
     sequence,
     step_plan,
     step_time,
@@ -85,14 +85,9 @@ class Scheduler:
         self.times = step_time.StepTime()
         self._costs = victims_.Costs(self.times, page_copy_seconds)
         self._waiting = waiting_queue.WaitingQueue()
-        self._running: dict[int, sequence.Sequence] = {}
-        """By slot: all that hold one."""
-        self._num_running_of: dict[int, int] = {}
-        """By priority."""
-        self._decoding = decoding.DecodeSet(block_size)
-        self._prompting: list[sequence.Sequence] = []
-        """Running ones with more than one token to compute, in the order of their turns."""
-        self._restoring: list[sequence.Sequence] = []
+        self._running = running.Running(block_size)
+        self._decoding = self._running.decoding
+        self._preemption = preemption.Preemption(self._memory, self._costs, self._decoding)
         self._parked: dict[str, sequence.Sequence] = {}
         """Waiting ones with pages in the swap space."""
         self._lines = {
@@ -107,12 +102,7 @@ class Scheduler:
         self._planned: dict[int, draft_.InFlight] = {}
         self._first_turns: list[sequence.Sequence] = []
         self._losable = overload.Losable()
-        self._load = forecast.Waiting()
-        self._use = forecast.Use()
-        self._here: tuple[tuple[int, int], forecast.Here] | None = None
-        """As it was last looked at: step, number of running ones, and what was seen."""
-        self._waits: dict[tuple[object, ...], float] = {}
-        """What was predicted from that."""
+        self._outlook = outlook.Outlook(self._running, self._memory, self._lines, self.times)
         self.counters = Counters()
 
     def configure(self, settings: config.SchedulerConfig) -> None:
@@ -123,7 +113,7 @@ class Scheduler:
         if settings.max_num_seqs != self._settings.max_num_seqs:
             raise ValueError(f"max_num_seqs is {self._settings.max_num_seqs} for good, got {settings.max_num_seqs}")
         self._settings = settings
-        self._here = None
+        self._outlook.forget()
         self._lines[lines.Level.QUEUE].move(settings.queue_watermark, settings.watermark_hysteresis)
         self._lines[lines.Level.PREEMPT].move(settings.preempt_watermark, settings.watermark_hysteresis)
 
@@ -178,9 +168,7 @@ class Scheduler:
 
         With shared pages it is counted as what is missing from the pages of each sequence.
         """
-        num_computed = self._decoding.num_tokens_read(self._step)
-        if len(self._decoding) != len(self._running):  # the others are few
-            num_computed += sum(entry.num_computed for entry in self._running.values() if not entry.decoding_since)
+        num_computed = self._running.num_tokens_computed(self._step)
         unfilled = self._memory.num_pages_held * self._memory.block_size - num_computed
         return max(0, self.num_pages_used * self._memory.block_size - unfilled)
 
@@ -191,7 +179,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running or len(self._waiting))
+        return bool(len(self._running) or len(self._waiting))
 
     def is_above(self, level: lines.Level) -> bool:
         """Whether a line is crossed."""
@@ -233,83 +221,22 @@ class Scheduler:
         """What `newcomer` finds."""
         newcomer.lane = self._lane_of(newcomer)
         return overload.Situation(
-            max(0, self._num_places - len(self._running)),
+            max(0, self._moment.num_places - len(self._running)),
             len(self._running),
             self._waiting,
             self._losable,
             self.wait_seconds(newcomer),
-            functools.partial(self._prompt_seconds, newcomer),
+            functools.partial(self._outlook.prompt_seconds, newcomer, self._moment),
         )
 
     def wait_seconds(self, entry: sequence.Sequence) -> float | None:
         """What somebody who is like `entry`, and comes now, is predicted to wait for a first turn; None as long as
         there is nothing to judge by."""
-        if self._use.part is None:
-            return None
-        pages = self._memory.num_pages_of(entry.lane) + self._memory.pages_for(entry.num_prompt_tokens)
-        share = self._settings.long_request_share
-        of_lane = share if entry.lane is sequence.Lane.SLOW else 1.0 - share
-        is_let_in = pages <= of_lane * self._settings.queue_watermark * self.num_pages
-        here = self._look_around()
-        # In a storm of refusals most ask for the same.
-        key = (entry.priority, entry.lane, pages, is_let_in, self._load.num_changes)
-        if key not in self._waits:
-            self._waits[key] = here.seconds_to_first_turn(
-                entry.priority, entry.num_prompt_tokens, entry.lane, is_let_in=is_let_in
-            )
-        return self._waits[key]
-
-    def _prompt_seconds(self, entry: sequence.Sequence) -> float:
-        hits = self._memory.need(entry, entry.num_prompt_tokens, search=True).hits
-        num_tokens = entry.num_prompt_tokens - len(hits) * self._memory.block_size
-        return self._look_around().prompt_seconds(entry.priority, num_tokens)
+        return self._outlook.wait_seconds(entry, self._moment)
 
     @property
-    def _num_places(self) -> int:
-        soft = self._settings.max_concurrency_soft
-        return self._settings.max_num_seqs if soft is None else min(self._settings.max_num_seqs, soft)
-
-    def _look_around(self) -> forecast.Here:
-        """Costs something for each that runs, so it is done once a step."""
-        key = (self._step, len(self._running))
-        if self._here is None or self._here[0] != key:
-            self._here = (key, self._here_now())
-            self._waits.clear()
-        return self._here[1]
-
-    def _here_now(self) -> forecast.Here:
-        part = self._use.part or 1.0
-        budget = max(1, self._prompt_budget())
-        shared = self.num_pages_used / max(1, self._memory.num_pages_held)
-        used = self.num_pages_used
-        queue = self._settings.queue_watermark
-        if self.is_above(lines.Level.QUEUE):
-            queue -= self._settings.watermark_hysteresis
-        nobody = not self._running
-        return forecast.Here(
-            holders=sorted(
-                (self._holder(entry, part, budget, shared) for entry in self._running.values()),
-                key=lambda holder: holder.steps,
-            ),
-            times=self.times,
-            waiting=self._load,
-            part_used=part,
-            num_places=self._num_places,
-            free_pages=self.num_pages if nobody else queue * self.num_pages - used,
-            pages_to_spare=self.num_pages if nobody else self._settings.preempt_watermark * self.num_pages - used,
-            block_size=self._memory.block_size,
-            prompt_budget=budget,
-            tokens_read=self._tokens_read(),
-            slow_share=self._settings.long_request_share,
-        )
-
-    def _holder(self, entry: sequence.Sequence, part: float, budget: int, shared: float) -> forecast.Holder:
-        most = entry.params.max_tokens
-        left = max(0, entry.last_step - self._step if entry.decoding_since else most - entry.num_sampled)
-        # Who has had more than the usual part goes on as the others did at their beginning.
-        expected = max(part * most - (most - left), part * left)
-        prompt = 0 if entry.decoding_since else max(0, entry.num_uncomputed - 1)
-        return forecast.Holder(entry.priority, 1 + expected + prompt / budget, len(entry.pages) * shared, prompt)
+    def _moment(self) -> outlook.Moment:
+        return outlook.Moment(self._settings, self._step, self._prompt_budget)
 
     def next_to_shed(self, priority: int, *, is_retry: bool) -> sequence.Sequence | None:
         """Of those that wait, who goes first for a newcomer of this kind."""
@@ -329,7 +256,7 @@ class Scheduler:
     def add(self, entry: sequence.Sequence) -> None:
         """Accept a sequence; the caller has asked `refusal` and `overload.decide`."""
         entry.lane = self._lane_of(entry)
-        self._load.add(entry)
+        self._outlook.waiting.add(entry)
         self._losable.add(entry)
         self._waiting.add(entry, by_tenant=self._settings.fairness == "apiKey")
 
@@ -340,14 +267,14 @@ class Scheduler:
     def finish(self, entry: sequence.Sequence) -> None:
         """Take everything from a sequence, wherever it is. Idempotent."""
         if entry.started and entry.state is not sequence.State.FINISHED:
-            self._use.note(entry.num_known - entry.num_prompt_tokens, entry.params.max_tokens)
+            self._outlook.use.note(entry.num_known - entry.num_prompt_tokens, entry.params.max_tokens)
         if entry.state is sequence.State.WAITING:
             self._waiting.left(entry)
-            self._load.remove(entry)
+            self._outlook.waiting.remove(entry)
             self._losable.discard(entry)
             self._parked.pop(entry.id, None)
         elif entry.state is not sequence.State.FINISHED:
-            self._leave_batch(entry, self._step)
+            self._running.leave(entry, self._step)
             self._memory.release(entry)
         self._memory.forget_host(entry)
         entry.state = sequence.State.FINISHED
@@ -387,10 +314,9 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise `PoolCorrupted` unless pages, slots and counts add up."""
-        holders = list(self._running.values())
-        by_priority = collections.Counter(entry.priority for entry in holders)
-        if by_priority != self._num_running_of:
-            raise block_pool.PoolCorrupted(f"{by_priority} run by priority, counted were {self._num_running_of}")
+        holders = list(self._running)
+        if wrong := self._running.miscounted():
+            raise block_pool.PoolCorrupted(wrong)
         self._memory.check_integrity(holders, self._parked.values())
         self._waiting.check_integrity()
         for entry in holders:
@@ -428,37 +354,19 @@ class Scheduler:
     def _victim(self, needy: sequence.Sequence) -> sequence.Sequence:
         """Of `needy`, those of lower priority, and those of its own that arrived later."""
         found = victims_.order(
-            self._candidate(entry)
-            for entry in self._running.values()
+            self._preemption.candidate(entry, self._step, self._settings)
+            for entry in self._running
             if entry.priority < needy.priority or (entry.priority == needy.priority and entry.order >= needy.order)
-            if self._may_be_victim(entry)
+            if self._preemption.may_be_victim(entry, self._settings)
         )
         return found[0].entry if found else needy
-
-    def _may_be_victim(self, entry: sequence.Sequence) -> bool:
-        """Not who has all the pages it may ever need after its last preemption: it gives them back by itself."""
-        if entry.state is not sequence.State.RUNNING or not (entry.decoding_since or entry.num_uncomputed):
-            return False  # one whose last token is with the worker ends with it
-        return entry.num_preemptions < self._settings.max_preemptions_per_request or not self._has_all(entry)
-
-    def _has_all(self, entry: sequence.Sequence) -> bool:
-        return len(entry.pages) >= self._memory.pages_for(entry.num_max_tokens)
-
-    def _candidate(self, entry: sequence.Sequence) -> victims_.Candidate:
-        num_computed = self._decoding.num_computed(entry, self._step)
-        rebuild = self._costs.recompute_seconds(num_computed)
-        num_copies = self._memory.pages_for(num_computed)
-        if self._can_swap(num_copies):
-            rebuild = min(rebuild, self._swap_seconds(num_copies))
-        to_go = entry.num_max_tokens - num_computed
-        return victims_.Candidate(entry, self._memory.num_freed_by(entry), rebuild, to_go)
 
     # ---- preemption and return -------------------------------------------------------------------------------
 
     def _preempt(self, entry: sequence.Sequence, draft: draft_.Draft) -> None:
         """Take pages and slot from `entry`, which takes no part in the step being planned."""
-        self._leave_batch(entry, draft.step - 1)
-        swaps = self._swaps(entry)
+        self._running.leave(entry, draft.step - 1)
+        swaps = self._preemption.is_by_swap(entry, self._settings)
         if swaps:
             copies = self._memory.swap_out(entry)
             draft.swaps_out.extend(copies)
@@ -471,42 +379,14 @@ class Scheduler:
         entry.num_preemptions += 1
         self.counters.preemptions["swap" if swaps else "recompute"] += 1
         self._waiting.add_preempted(entry)
-        self._load.add(entry)
-
-    def _swaps(self, entry: sequence.Sequence) -> bool:
-        """Whether copying is the way back for `entry`."""
-        count = self._memory.pages_for(entry.num_computed)
-        if not count or not self._can_swap(count):
-            return False
-        if self._settings.preemption_mode == "swap":
-            return True
-        return self._swap_seconds(count) <= self._costs.recompute_seconds(entry.num_computed)
-
-    def _swap_seconds(self, count: int) -> float:
-        return self._costs.swap_seconds(count, self._memory.num_first_copies(count))
-
-    def _can_swap(self, count: int) -> bool:
-        host = self._memory.host
-        return self._settings.preemption_mode != "recompute" and host is not None and host.num_free >= count
-
-    def _leave_batch(self, entry: sequence.Sequence, last_step: int) -> None:
-        """Take `entry` out of all that run; the last step it takes part in is `last_step`."""
-        self._decoding.leave(entry, last_step)
-        if entry in self._prompting:
-            self._prompting.remove(entry)
-        if entry.state is sequence.State.RESTORING:
-            self._restoring.remove(entry)
-        del self._running[entry.slot]
-        self._num_running_of[entry.priority] -= 1
-        if not self._num_running_of[entry.priority]:
-            del self._num_running_of[entry.priority]
+        self._outlook.waiting.add(entry)
 
     def _restore(self, draft: draft_.Draft) -> None:
         """Copy pages back, beside the batch: in a step no more than takes as long as the step does without."""
-        if not self._restoring:
+        if not self._running.restoring:
             return
         left = self._copies_a_step()
-        for entry in list(self._restoring):
+        for entry in list(self._running.restoring):
             if left <= 0:
                 return
             copies = self._memory.swap_in(entry, left)
@@ -514,7 +394,6 @@ class Scheduler:
             self.counters.swapped_in_pages += len(copies)
             left -= len(copies)
             if not entry.host_pages:
-                self._restoring.remove(entry)
                 self._join(entry, draft)
                 draft.filled.append((entry, entry.num_computed))  # in other pages than those that were published
 
@@ -531,7 +410,7 @@ class Scheduler:
         highest = self._waiting.highest()
         if draft.had_to_preempt or highest is None:
             return
-        least_priority = min(self._num_running_of, default=None)
+        least_priority = self._running.least_priority
         if not self._memory.num_free_slots and least_priority is not None and highest.priority <= least_priority:
             return  # the steady state of a full batch: nobody can start, and it must cost nothing to find out
         state = admission.State(
@@ -549,12 +428,12 @@ class Scheduler:
                 self._look_at_lines()  # a burst in one step stops at the line, too
                 state.queue_line_crossed = self._lines[lines.Level.QUEUE].above
                 state.num_running = len(self._running)
-                state.least_priority = min(self._num_running_of, default=None)
+                state.least_priority = self._running.least_priority
                 state.tokens = self._token_shares(budget)
             elif self._displace(turn, draft):
                 # Asked again: pages that it shared with a victim are not where they were.
                 state.num_running = len(self._running)
-                state.least_priority = min(self._num_running_of, default=None)
+                state.least_priority = self._running.least_priority
             else:
                 return
 
@@ -568,7 +447,7 @@ class Scheduler:
         """For those who wait with the highest priority: prompts in progress count from that priority on."""
         highest = self._waiting.highest()
         demand = dict.fromkeys(sequence.Lane, 0)
-        for entry in self._prompting:
+        for entry in self._running.prompting:
             if highest is not None and entry.priority >= highest.priority:
                 demand[entry.lane] += entry.num_uncomputed
         return admission.TokenShares(budget, self._settings.long_request_share, demand)
@@ -577,11 +456,11 @@ class Scheduler:
         """Preempt running ones of lower priority until there is room for `turn`; nobody when that is not enough."""
         joined = {join.slot for join in draft.joins}
         found = victims_.order(
-            self._candidate(entry)
-            for entry in self._running.values()
+            self._preemption.candidate(entry, self._step, self._settings)
+            for entry in self._running
             if entry.priority < turn.entry.priority
             and entry.num_preemptions < self._settings.max_preemptions_per_request
-            and self._may_be_victim(entry)
+            and self._preemption.may_be_victim(entry, self._settings)
             and entry.slot not in joined
         )
         chosen = victims_.enough(found, turn.num_pages_missing, turn.num_slots_missing)
@@ -595,7 +474,7 @@ class Scheduler:
     def _start(self, turn: admission.Turn, draft: draft_.Draft) -> None:
         entry = turn.entry
         self._waiting.taken(entry, self._turns_of(entry.lane))
-        self._load.remove(entry)
+        self._outlook.waiting.remove(entry)
         self._losable.discard(entry)
         self._memory.take(entry, turn.need)
         if entry.started:
@@ -605,12 +484,10 @@ class Scheduler:
             entry.num_cached_tokens = entry.num_computed
         entry.started = True
         entry.first_step = draft.step
-        self._running[entry.slot] = entry
-        self._num_running_of[entry.priority] = self._num_running_of.get(entry.priority, 0) + 1
+        self._running.add(entry)
         if entry.host_pages:
             self._parked.pop(entry.id)
-            entry.state = sequence.State.RESTORING
-            self._restoring.append(entry)  # copies begin in this very step, once everybody has started: `_restore`
+            self._running.restore(entry)  # copies begin in this very step, once everybody has started: `_restore`
         else:
             self._join(entry, draft)
 
@@ -621,13 +498,8 @@ class Scheduler:
 
     def _join(self, entry: sequence.Sequence, draft: draft_.Draft) -> None:
         """All that `entry` had computed is in its pages: it takes part from this step on."""
-        entry.state = sequence.State.RUNNING
         draft.join(entry)
-        if entry.num_uncomputed == 1 and entry.num_sampled:
-            self._decoding.enter(entry, draft.step)
-        else:
-            self._prompting.append(entry)
-            self._prompting.sort(key=lambda item: (-item.priority, item.order))
+        self._running.join(entry, draft.step)
 
     # ---- prompts ---------------------------------------------------------------------------------------------
 
@@ -637,7 +509,7 @@ class Scheduler:
         left = self._settings.max_num_batched_tokens - len(self._decoding)
         if self._settings.target_step_seconds is None or left <= self._memory.block_size:
             return left
-        context = self._prompting[0].num_computed if self._prompting else 0
+        context = self._running.prompting[0].num_computed if self._running.prompting else 0
         return min(left, max(self._memory.block_size, self._prompt_tokens_within_target(draft_.Draft(0), context)))
 
     def _prompt_tokens_within_target(self, draft: draft_.Draft, context: int) -> int:
@@ -653,7 +525,7 @@ class Scheduler:
 
     def _compute_prompts(self, draft: draft_.Draft, budget: int) -> None:
         share = self._settings.long_request_share
-        for _, group in itertools.groupby(self._prompting, key=lambda entry: entry.priority):
+        for _, group in itertools.groupby(self._running.prompting, key=lambda entry: entry.priority):
             entries = list(group)
             express = [entry for entry in entries if entry.lane is sequence.Lane.EXPRESS]
             slow = [entry for entry in entries if entry.lane is sequence.Lane.SLOW]
@@ -664,7 +536,7 @@ class Scheduler:
             budget -= self._compute(express, budget - kept, least - least_of_slow, draft)
             budget -= self._compute(slow, budget, least_of_slow if draft.num_prompt_tokens else least, draft)
         for entry in draft.chunk_samples:
-            self._prompting.remove(entry)
+            self._running.prompting.remove(entry)
 
     def _compute(self, entries: list[sequence.Sequence], budget: int, least: int, draft: draft_.Draft) -> int:
         """Chunks for `entries` in turn, of so many tokens together, `least` even where the step takes longer than its
