@@ -17,10 +17,10 @@ class DecodeSet:
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._members: dict[int, sequence.Sequence] = {}
-        self._need_page: dict[int, list[sequence.Sequence]] = {}
-        """Step -> who needs another page in it, unless it has left the set since."""
-        self._end: dict[int, list[sequence.Sequence]] = {}
-        """Step -> whose last token it samples, unless it has left the set since."""
+        self._need_page: dict[int, dict[int, sequence.Sequence]] = {}
+        """Step -> who needs another page in it, by slot."""
+        self._end: dict[int, dict[int, sequence.Sequence]] = {}
+        """Step -> whose last token it samples, by slot."""
         self._slots: tuple[int, ...] | None = ()
         self._sequences: tuple[sequence.Sequence, ...] = ()
         self._sum_at_zero = 0
@@ -49,7 +49,7 @@ class DecodeSet:
         self._members[entry.slot] = entry
         self._sum_at_zero += entry.num_computed - step
         self._slots = None
-        self._end.setdefault(entry.last_step, []).append(entry)
+        self._end.setdefault(entry.last_step, {})[entry.slot] = entry
         self._note_page(entry, step + len(entry.pages) * self._block_size - entry.num_computed)
 
     def leave(self, entry: sequence.Sequence, step: int) -> None:
@@ -62,14 +62,13 @@ class DecodeSet:
             entry.decoding_since = 0
             del self._members[entry.slot]
             self._slots = None
+            _strike(self._end, entry.last_step, entry)
+            _strike(self._need_page, entry.next_page_step, entry)
 
     def needing_a_page(self, step: int) -> list[sequence.Sequence]:
         """Whose token of `step` has no page yet; each is asked for once a page, in order of priority and arrival."""
-        found = [
-            entry for entry in self._need_page.pop(step, ()) if entry.decoding_since and entry.next_page_step == step
-        ]
-        found.sort(key=lambda entry: (-entry.priority, entry.order))
-        return found
+        found = self._need_page.pop(step, {}).values()
+        return sorted(found, key=lambda entry: (-entry.priority, entry.order))
 
     def grown(self, entry: sequence.Sequence) -> None:
         """`entry` has got the page that it needed."""
@@ -77,7 +76,7 @@ class DecodeSet:
 
     def ending(self, step: int) -> Iterable[sequence.Sequence]:
         """Who samples its last token in `step`."""
-        return [entry for entry in self._end.pop(step, ()) if entry.decoding_since and entry.last_step == step]
+        return self._end.pop(step, {}).values()
 
     def num_computed(self, entry: sequence.Sequence, step: int) -> int:
         """Tokens of `entry`, member or not, that are in pages once steps up to `step` are done."""
@@ -92,4 +91,11 @@ class DecodeSet:
     def _note_page(self, entry: sequence.Sequence, step: int) -> None:
         entry.next_page_step = step
         if step <= entry.last_step:
-            self._need_page.setdefault(step, []).append(entry)
+            self._need_page.setdefault(step, {})[entry.slot] = entry
+
+
+def _strike(calendar: dict[int, dict[int, sequence.Sequence]], step: int, entry: sequence.Sequence) -> None:
+    """Who has left is forgotten at once: a prompt of many tokens would stay in memory until that step."""
+    day = calendar.get(step)
+    if day is not None and day.pop(entry.slot, None) is not None and not day:
+        del calendar[step]
