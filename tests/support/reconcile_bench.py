@@ -102,14 +102,18 @@ class Bench:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.cluster = FakeCluster(clock)
+        self.start_operator()
+        self.put({})
+
+    def start_operator(self) -> None:
+        """One that knows nothing of what others before it saw."""
         self.work = reconciler.Reconciler(
             self.cluster,
             plan.Facts(image="i"),
             tokens=lambda uid: f"token of {uid}",
             settings=settings.ReconcileSettings(),
-            clock=clock,
+            clock=self.clock,
         )
-        self.put({})
 
     def put(self, spec: dict[str, Any]) -> None:
         document = copy.deepcopy(BASE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidemark_operator.plan.capacity import Fit, fit
 from tidemark_operator.plan.engine_config import build as engine_document
-from tidemark_operator.plan.engine_config import config_hash, restart_hash
+from tidemark_operator.plan.engine_config import config_hash, restart_hash, soft_limit
 from tidemark_operator.plan.facts import Facts
 from tidemark_operator.plan.wanted import to_yaml, wanted
 
-__all__ = ["Facts", "Fit", "config_hash", "engine_document", "fit", "restart_hash", "to_yaml", "wanted"]
+__all__ = ["Facts", "Fit", "config_hash", "engine_document", "fit", "restart_hash", "soft_limit", "to_yaml", "wanted"]

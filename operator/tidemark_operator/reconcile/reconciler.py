@@ -17,7 +17,8 @@ from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.plan import drift, history
-from tidemark_operator.reconcile import children, configuration, queue, rollout, verdict
+from tidemark_operator.reconcile import children, configuration, news, queue, rollout, verdict
+from tidemark_operator.status import pressure, tightening
 
 Tokens = Callable[[str], str]
 """From the uid of a service to the token of its engines' `/admin`."""
@@ -35,6 +36,10 @@ class _Seen:
     pods: Sequence[interface.Object]
     live: interface.Object | None
     """The Deployment."""
+    spec_limit: int
+    """Requests that the spec lets run at once in an engine."""
+    tightened: tightening.Tightened | None
+    """What `acting.service` has instead."""
 
     @property
     def paused(self) -> bool:
@@ -63,25 +68,28 @@ class Reconciler:
         self._local = local
         self._children = children.Children(cluster, settings, clock)
         self._configuration = configuration.Configuration(cluster, settings, clock)
+        self._felt: dict[interface.Key, datetime.datetime] = {}
+        """When a pass last saw memory pressure."""
 
     async def run(self, key: interface.Key) -> float | None:
         """One pass. Raises `ClusterError` when a child could not be brought in order; all others were tried (B067)."""
         document = await self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._children.forget(key)
+            self._felt.pop(key, None)
             return queue.GONE
         try:
             service = api.parse(document)
         except errors.ManifestError as error:  # what runs goes on: the last good children are left as they are
-            await self._tell(document, status.invalid(document, error.problems, self._clock.now()), True)
+            await self._tell(document, status.invalid(document, error.problems, self._clock.now()))
             return None
         seen = await self._look(service, document)
         outcome = await self._bring_in_order(seen)
         computed = await self._observe(seen, outcome)
-        await self._tell(document, computed, _condition(computed, "Degraded").get("status") == "True")
+        await self._tell(document, computed)
         if outcome.failures:
             raise outcome.failures[0]
-        return self._next_look(computed, seen.pods)
+        return self._next_look(computed, seen)
 
     async def _look(self, service: api.InferenceService, document: interface.Object) -> _Seen:
         own, selector = interface.key_of(document), names.selector(service.name)
@@ -93,7 +101,21 @@ class Reconciler:
         facts = dataclasses.replace(self._facts, admin_token=self._tokens(str(document["metadata"]["uid"])))
         facts = await rollout.facts_for(self._cluster, acting.service, facts, live, pods)
         fit = plan.fit(acting.service, service.status)
-        return _Seen(document=document, revisions=revisions, acting=acting, facts=facts, fit=fit, pods=pods, live=live)
+        spec_limit = plan.soft_limit(acting.service)
+        tightened = tightening.read(acting.service, spec_limit)
+        if tightened is not None:
+            acting = dataclasses.replace(acting, service=tightening.applied(acting.service, tightened.limit))
+        return _Seen(
+            document=document,
+            revisions=revisions,
+            acting=acting,
+            facts=facts,
+            fit=fit,
+            pods=pods,
+            live=live,
+            spec_limit=spec_limit,
+            tightened=tightened,
+        )
 
     async def _bring_in_order(self, seen: _Seen) -> children.Outcome:
         """What does not fit gets no pods: those that run go on, with the configuration that they have."""
@@ -117,6 +139,7 @@ class Reconciler:
         if not seen.paused and not seen.fit.refused:
             pushed = await self._configuration.push(pods, engines, self._wanted_configuration(seen))
         judged = await self._judge(seen, outcome, pods)
+        felt, tightened = await self._answer_pressure(seen, pushed.engines)
         ignored = effects.warnings(service, local=self._local, model_store_host_path=self._facts.model_store_host_path)
         observed = status.Observed(
             deployment=outcome.deployment,
@@ -132,8 +155,33 @@ class Reconciler:
             failed=(seen.acting.instead_of or judged).failed,
             running_revision=seen.acting.revision.number if seen.acting.instead_of else None,
             retry=_how_to_retry(seen),
+            memory_pressure=felt,
+            tightened=tightened,
         )
         return status.compute(service, observed, self._clock.now())
+
+    async def _answer_pressure(
+        self, seen: _Seen, engines: configuration.Engines
+    ) -> tuple[status.Condition, tightening.Tightened | None]:
+        """`MemoryPressure`, and the soft limit from the next pass on."""
+        own, now = interface.key_of(seen.document), self._clock.now()
+        before = news.condition(seen.document.get("status") or {}, pressure.TYPE)
+        looked = pressure.of(engines)
+        if looked.is_felt or (before.get("status") == "True" and own not in self._felt):
+            self._felt[own] = now  # one that an operator before this one saw has its full time
+        since = self._felt.get(own)
+        condition = pressure.condition(looked, before, (now - since).total_seconds() if since is not None else None)
+        if condition.status == "False":
+            self._felt.pop(own, None)
+        if seen.acting.service.spec.watermarks.response != "tighten":
+            return condition, None
+        if seen.paused:
+            return condition, seen.tightened
+        after = tightening.next_state(seen.tightened, seen.spec_limit, looked, condition.status == "True", now)
+        told = tightening.told(seen.tightened, after, looked)
+        if told is not None:
+            await self._cluster.record_event(seen.document, "Normal", *told)
+        return condition, after
 
     def _wanted_configuration(self, seen: _Seen) -> configuration.Wanted:
         service = seen.acting.service
@@ -164,23 +212,22 @@ class Reconciler:
             await self._cluster.record_event(seen.document, "Warning", "RolledBack", message)
         return judged
 
-    async def _tell(self, document: interface.Object, computed: dict[str, Any], is_problem: bool) -> None:
-        """Write the status when it says something new, and an event when Ready changes its reason: a warning where
-        somebody has to do something."""
+    async def _tell(self, document: interface.Object, computed: dict[str, Any]) -> None:
+        """Write the status when it says something new, and the events that it is worth."""
         before = document.get("status") or {}
         if computed == before:
             return
         await self._cluster.patch_status(interface.key_of(document), computed)
-        old, new = _ready_condition(before), _ready_condition(computed)
-        if (old.get("status"), old.get("reason")) != (new.get("status"), new.get("reason")):
-            type_ = "Warning" if is_problem else "Normal"
-            await self._cluster.record_event(document, type_, str(new.get("reason")), str(new.get("message", "")))
+        for event in news.of(before, computed):
+            await self._cluster.record_event(document, event.type, event.reason, event.message)
 
-    def _next_look(self, computed: Mapping[str, Any], pods: Sequence[interface.Object]) -> float:
+    def _next_look(self, computed: Mapping[str, Any], seen: _Seen) -> float:
         """Events tell everything but what the engines say of themselves."""
-        ready, limits = _ready_condition(computed), self._settings
-        if not pods:
+        ready, limits = news.condition(computed, "Ready"), self._settings
+        if not seen.pods:
             return limits.rewrite_secrets_seconds
+        if computed.get("tightened") != (seen.tightened.dump() if seen.tightened else None):
+            return limits.unready_seconds  # the engines do not have it yet
         if ready.get("status") == "True":
             return limits.ready_seconds
         since = datetime.datetime.fromisoformat(str(ready["lastTransitionTime"]).replace("Z", "+00:00"))
@@ -215,12 +262,3 @@ def _in_use(seen: _Seen) -> set[interface.Key]:
         volume["configMap"]["name"] for spec in specs for volume in spec.get("volumes") or () if "configMap" in volume
     ]
     return {interface.Key("ConfigMap", namespace, name) for name in maps}
-
-
-def _ready_condition(computed: Mapping[str, Any]) -> dict[str, Any]:
-    return _condition(computed, "Ready")
-
-
-def _condition(computed: Mapping[str, Any], type_: str) -> dict[str, Any]:
-    conditions = computed.get("conditions") or ()
-    return next((item for item in conditions if item["type"] == type_), {})

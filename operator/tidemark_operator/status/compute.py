@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidemark_operator import api, errors, names
-from tidemark_operator.status import conditions, findings, rollout
+from tidemark_operator.status import conditions, findings, lossy, rollout
 from tidemark_operator.status import observed as observed_
 from tidemark_operator.status.conditions import Condition
 from tidemark_runtime.contract.status import EngineState, EngineStatus
@@ -23,6 +23,7 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
     found = findings.of(observed)
     cause = _cause(service, observed, progress, found)
     engines = [engine for engine in observed.engines.values() if engine is not None]
+    lossy_kv = lossy.condition(service, engines, conditions.before(service.status, lossy.TYPE))
     wanted = [
         _ready(observed, progress, cause),
         Condition(
@@ -36,6 +37,8 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         _model_ready(engines, cause),
         _capacity_fit(observed, engines, cause),
         _config_applied(observed),
+        *([observed.memory_pressure] if observed.memory_pressure is not None else []),
+        *([lossy_kv] if lossy_kv is not None else []),
     ]
     generation = service.metadata.generation or 0
     dumped = conditions.dump(wanted, service.status, generation, now)
@@ -50,6 +53,7 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         "devices": _devices(service.spec.hardware),
         "kv": _kv(engines),
         "shape": _shape(engines) or service.status.get("shape"),
+        "tightened": observed.tightened.dump() if observed.tightened is not None else None,
     }
     return {
         **{key: value for key, value in shown.items() if value is not None},

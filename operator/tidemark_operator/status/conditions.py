@@ -9,8 +9,12 @@ from typing import Any, Literal
 
 Truth = Literal["True", "False", "Unknown"]
 
-TYPES = ("Ready", "Available", "Progressing", "Degraded", "ModelReady", "CapacityFit", "ConfigApplied")
-"""In the order in which they are shown. Degraded is the only one of which True is bad."""
+TYPES = (
+    *("Ready", "Available", "Progressing", "Degraded", "ModelReady", "CapacityFit", "ConfigApplied"),
+    "MemoryPressure",
+    "LossyKV",
+)
+"""In the order in which they are shown. Of Degraded and MemoryPressure True is bad, of LossyKV a notice."""
 _MAX_MESSAGE = 4096
 
 
@@ -48,6 +52,15 @@ def dump(
             }
         )
     return dumped
+
+
+def before(previous: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """The condition of this type in a status; empty where there is none."""
+    found: Mapping[str, Any] = {}
+    for item in previous.get("conditions") or ():
+        if isinstance(item, Mapping) and item.get("type") == type_:
+            found = item
+    return found
 
 
 def timestamp(now: datetime.datetime) -> str:

@@ -30,6 +30,8 @@ _SIGKILL_EXIT = 137
 _REMEDIES = {
     "OutOfMemory": "Raise spec.hardware.memory, or lower spec.kvCache.memoryUtilization.",
     "ModelNotFound": "Check spec.model.source.",
+    "KernelPath": "Or use another image, that has what is missing.",
+    "KernelSelfTestFailed": "Use another image, or a node with another processor.",
     "ImagePullBackOff": "Check that the registry is reachable and the image exists there.",
 }
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemark_operator.status import conditions
+from tidemark_operator.status import tightening as tightening_
 from tidemark_runtime.contract.status import EngineStatus
 
 
@@ -35,5 +37,9 @@ class Observed:
     """What makes the operator try this spec again."""
     url: str | None = None
     """Where clients reach the service."""
+    memory_pressure: conditions.Condition | None = None
+    """None: nobody has looked."""
+    tightened: tightening_.Tightened | None = None
+    """The soft limit in place of the spec's; None: the spec's."""
     warnings: Sequence[str] = ()
     """Sentences of `effects.unsupported` and of whoever observed."""

@@ -73,6 +73,16 @@ _FIELDS: dict[str, dict[str, Any]] = {
             "kvTokenBytes": {"type": "number", "description": "Bytes of KV memory that a token takes."},
         },
     },
+    "tightened": {
+        "type": "object",
+        "description": "A lower soft limit than the spec's, while memory is short (`watermarks.response: tighten`).",
+        "properties": {
+            "maxConcurrencySoft": _count("What the engines have."),
+            "instead": _count("What the spec says."),
+            "since": _text("When it was first lowered."),
+            "changed": _text("When it was last moved."),
+        },
+    },
     "warnings": {
         "type": "array",
         "description": "Fields that were set and have no effect in this version, and what the engines warn of.",

@@ -181,6 +181,22 @@ NOT_READY: list[tuple[str, list[dict[str, Any]], EngineStatus | None, str, tuple
         ("It said: no model 'nope'", "spec.model.source"),
         True,
     ),
+    (
+        "another kernel path than planned",
+        [crashed(1, LOG.format("KernelPath: hardware.strictKernels is true. rms_norm: planned on cpu-c"))],
+        None,
+        "KernelPath",
+        ("rms_norm: planned on cpu-c", "use another image"),
+        True,
+    ),
+    (
+        "a kernel that is wrong",
+        [crashed(1, LOG.format("KernelSelfTestFailed: rms_norm in float32 differs by 1 from its reference"))],
+        None,
+        "KernelSelfTestFailed",
+        ("rms_norm in float32 differs", "Use another image"),
+        True,
+    ),
     ("does not fit", [crashed(1, TOO_LARGE)], None, "DoesNotFit", ("99 MiB, but 64 MiB usable",), True),
     (
         "corrupt",
@@ -449,7 +465,7 @@ def test_warnings_are_passed_on() -> None:
     warnings = [str(warning) for warning in effects.unsupported(service)]
     made = status.compute(service, status.Observed(warnings=warnings), NOW)
     assert made["warnings"] == warnings
-    assert any("spec.watermarks.response has no effect yet" in warning for warning in made["warnings"])
+    assert any("spec.rollout.canary has no effect yet" in warning for warning in made["warnings"])
     assert made["devices"] == "1 × nvidia.com/gpu"
 
 
