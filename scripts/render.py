@@ -15,6 +15,7 @@ from pathlib import Path
 import chart_files
 import http_page
 import metrics_page
+import monitoring_files
 
 from tidemark_operator.api import crd
 from tidemark_operator.commands import reference
@@ -30,6 +31,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     crd.PATH: crd.render,
     chart_files.CRD_PATH: chart_files.definition,
     chart_files.RULES_PATH: chart_files.rules,
+    **monitoring_files.PAGES,
 }
 
 

@@ -1,4 +1,4 @@
-"""`/health/live`, `/health/ready` and `/metrics` of `tidemark operator`."""
+"""`/health/live`, `/health/ready`, `/metrics` and the runbooks of `tidemark operator`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tidemark_operator import errors
+from tidemark_operator.monitoring import runbooks
+from tidemark_operator.monitoring.rules.model import Language
 from tidemark_runtime.contract import http
 
 
@@ -46,8 +48,23 @@ def application(probes: Probes) -> Starlette:
         return Response(probes.metrics(), headers={"content-type": prometheus_client.CONTENT_TYPE_LATEST})
 
     return Starlette(
-        routes=[Route(http.LIVE_PATH, live), Route(http.READY_PATH, ready), Route(http.METRICS_PATH, metrics)]
+        routes=[
+            Route(http.LIVE_PATH, live),
+            Route(http.READY_PATH, ready),
+            Route(http.METRICS_PATH, metrics),
+            Route(f"{runbooks.PATH}/{{language}}/{{name}}", runbook),
+        ]
     )
+
+
+async def runbook(request: Request) -> Response:
+    """What an alert's `runbook_url` leads to, also where nobody reaches the internet."""
+    language, name = request.path_params["language"], request.path_params["name"].removesuffix(".md")
+    text = runbooks.text(name, Language(language)) if language in set(Language) else None
+    if text is None:
+        listed = "\n".join(f"{runbooks.PATH}/{each}/{alert}.md" for each in Language for alert in runbooks.names(each))
+        return PlainTextResponse(f"no such runbook; there are:\n{listed}\n", status_code=404)
+    return Response(text, media_type="text/markdown; charset=utf-8")
 
 
 def listen(address: str) -> socket.socket:

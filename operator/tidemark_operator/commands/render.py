@@ -1,4 +1,4 @@
-"""`tidemark render FILE`: the Kubernetes objects that the operator would apply."""
+"""`tidemark render FILE`: the Kubernetes objects that the operator would apply; or `--monitoring`, the rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemark_operator import api, effects, plan
+from tidemark_operator import api, effects, errors, plan
+from tidemark_operator.commands import render_monitoring
 
 DEFAULT_IMAGE = "tidemark-runtime:latest"
 TOKEN_PLACEHOLDER = "# The operator makes the token. Apply the InferenceService, not these objects."
@@ -25,11 +26,32 @@ class Output(enum.StrEnum):
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of InferenceService manifests.")],
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A file of InferenceService manifests.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Format of the objects.")] = Output.YAML,
     image: Annotated[str, typer.Option(help="Container image of the engine.")] = DEFAULT_IMAGE,
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Instead: the rules for a plain Prometheus.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="With --monitoring: a folder for rules, examples, runbooks.")] = None,
+    runbook_base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --monitoring: where alerts find their runbooks.")
+    ] = None,
+    operator: Annotated[
+        bool | None, typer.Option(help="With --monitoring: whether there is an operator to watch; there is by default.")
+    ] = None,
 ) -> None:
     """Print the Kubernetes objects the operator would apply for FILE; warnings go to standard error."""
+    if monitoring:
+        _refuse("FILE", file, "nothing: --monitoring is about all services")
+        render_monitoring.run(out, runbook_base_url, with_operator=operator is not False)
+        return
+    _refuse("--out", out, "nothing without --monitoring")
+    _refuse("--runbook-base-url", runbook_base_url, "nothing without --monitoring")
+    _refuse("--operator", operator, "nothing without --monitoring")
+    if file is None:
+        raise errors.ManifestFileError(
+            "FILE: got nothing, expected a file of InferenceService manifests; or --monitoring for the rules"
+        )
     services = api.load_file(file)
     facts = plan.Facts(image=image, admin_token=TOKEN_PLACEHOLDER)
     objects = [_readable(item) for service in services for item in plan.wanted(service, facts)]
@@ -41,6 +63,11 @@ def command(
     else:
         text = plan.to_yaml(objects).rstrip("\n")
     typer.echo(text)
+
+
+def _refuse(option: str, value: object, expected: str) -> None:
+    if value is not None:
+        raise errors.ManifestFileError(f"{option}: got {str(value)!r}, expected {expected}")
 
 
 def _readable(manifest: dict[str, Any]) -> dict[str, Any]:

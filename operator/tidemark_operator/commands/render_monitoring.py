@@ -1,0 +1,45 @@
+"""`tidemark render --monitoring`: rules, examples and runbooks for a site with a plain Prometheus."""
+
+from __future__ import annotations
+
+import urllib.parse
+from pathlib import Path
+
+import typer
+
+from tidemark_operator import errors
+from tidemark_operator.monitoring import site
+from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL, Thresholds
+
+
+def run(out: Path | None, runbook_base_url: str | None, *, with_operator: bool) -> None:
+    """Print the rules, or write everything into the folder `out`. Raises `errors.ManifestFileError`."""
+    thresholds = Thresholds(runbook_base_url=_address(runbook_base_url), with_operator=with_operator)
+    if out is None:
+        typer.echo(site.rules(thresholds)[site.RULES].rstrip("\n"))
+        return
+    files = site.files(thresholds)
+    for path, text in files.items():
+        _write(out / path, text)
+    typer.echo(f"wrote {len(files)} files to {out}: {site.RULES} for `rule_files:`, examples, and runbooks")
+
+
+def _address(given: str | None) -> str:
+    if given is None:
+        return RUNBOOK_BASE_URL
+    parts = urllib.parse.urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.netloc or any(sign.isspace() for sign in given):
+        raise errors.ManifestFileError(
+            f"--runbook-base-url: got {given!r}, expected a URL such as https://wiki.example.com/tidemark"
+        )
+    return given
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise errors.ManifestFileError(
+            f"--out: cannot write {path}: {error.strerror}. Name a folder that you may write to"
+        ) from error

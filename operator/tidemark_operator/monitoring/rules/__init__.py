@@ -1,0 +1,1 @@
+"""Recording rules and alerts as values, and how they become files."""

@@ -1,0 +1,37 @@
+"""Conditions of services, as the operator exports them: one series for each service, condition and status."""
+
+from __future__ import annotations
+
+from tidemark_operator.monitoring.rules import promql
+from tidemark_operator.monitoring.rules.model import About, Group, RecordingRule
+from tidemark_operator.monitoring.rules.names import SERVICE_CONDITION
+from tidemark_operator.monitoring.rules.thresholds import Thresholds
+
+CONDITION = "service:tidemark_condition:max"
+
+
+def group() -> Group:
+    """Of all services at once, so it belongs to the operator. The series' own labels count, not those of the operator's
+    pod: where the scrape does not honor labels, Prometheus renames them to `exported_...`; both are understood (B089).
+    """
+    renamed = SERVICE_CONDITION
+    for label in ("namespace", "service"):
+        renamed = f'label_replace({renamed}, "{label}", "$1", "exported_{label}", "(.+)")'
+    labels = promql.by((*promql.SERVICE, "condition", "status"))
+    return Group(
+        name="tidemark-conditions",
+        about=About.OPERATOR,
+        recording=(
+            RecordingRule(
+                record=CONDITION,
+                expr=f"max by {labels} ({renamed})",
+                help="1 for the status that a condition of a service has, 0 for the others.",
+            ),
+        ),
+    )
+
+
+def holds(thresholds: Thresholds, condition: str, status: str) -> str:
+    """Services of which a condition has this status; labelled with nothing but the service."""
+    series = thresholds.scope.select(CONDITION, f'condition="{condition}"', f'status="{status}"')
+    return f"(max by {promql.by(promql.SERVICE)} ({series}) == 1)"

@@ -1,0 +1,16 @@
+"""The cases of every alert: at least one that must fire and one that must not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alert_cases import engine, memory, operator_, requests, service
+from alert_cases.made import Case
+
+CASES: Mapping[str, tuple[Case, ...]] = {
+    **service.CASES,
+    **memory.CASES,
+    **engine.CASES,
+    **requests.CASES,
+    **operator_.CASES,
+}
