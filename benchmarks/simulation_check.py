@@ -22,6 +22,7 @@ import real_engine
 
 from tidemark_runtime.engine import core_engine
 from tidemark_runtime.simulation import clients, models, profiles, running, workload
+from tidemark_runtime.simulation import senders as senders_
 
 RESULTS = Path(__file__).resolve().parent / "results/simulation_check.md"
 GOAL = 0.15
@@ -120,7 +121,7 @@ def load_of(name: str, classes: dict[str, dict[str, Any]], seed: int, share: flo
 def serve(engine: core_engine.CoreEngine, load: workload.Workload) -> Outcome:
     """All of `load`, in real time."""
     senders = clients.Clients(load, load.seed)
-    open_: dict[str, tuple[clients.Request, float]] = {}
+    open_: dict[str, tuple[senders_.Request, float]] = {}
     first: dict[str, float] = {}
     waits: list[float] = []
     before = engine.stats()
@@ -134,7 +135,7 @@ def serve(engine: core_engine.CoreEngine, load: workload.Workload) -> Outcome:
             outputs += engine.submit([real_engine.as_real(message, request.num_output_tokens)])
         if engine.has_work:
             outputs += engine.step()
-        elif senders.next_at == clients.NEVER:
+        elif senders.next_at == senders_.NEVER:
             break
         else:
             time.sleep(min(0.01, max(0.0, senders.next_at - now)))

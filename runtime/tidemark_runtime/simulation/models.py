@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tidemark_runtime.planning import capacity
+from tidemark_runtime.planning import capacity, known_models
 from tidemark_runtime.simulation import fields
 
 
@@ -31,52 +31,9 @@ class Model:
         return 4 * self.shape.num_layers * self.shape.num_heads * self.shape.head_dim
 
 
-def _qwen25_7b(name: str, weights_bytes: int) -> Model:
-    """config.json of Qwen/Qwen2.5-7B-Instruct."""
-    shape = capacity.ModelShape(
-        num_layers=28,
-        num_heads=28,
-        num_kv_heads=4,
-        head_dim=128,
-        hidden_size=3584,
-        intermediate_size=18_944,
-        vocab_size=152_064,
-        max_context_tokens=32_768,
-        weights_bytes=weights_bytes,
-    )
-    return Model(name=name, num_params=7_615_616_512, shape=shape)
-
-
-def _llama31_8b(name: str, weights_bytes: int) -> Model:
-    """config.json of meta-llama/Llama-3.1-8B-Instruct."""
-    shape = capacity.ModelShape(
-        num_layers=32,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        hidden_size=4096,
-        intermediate_size=14_336,
-        vocab_size=128_256,
-        max_context_tokens=131_072,
-        weights_bytes=weights_bytes,
-    )
-    return Model(name=name, num_params=8_030_261_248, shape=shape)
-
-
-def _llama31_70b(name: str, weights_bytes: int) -> Model:
-    """config.json of meta-llama/Llama-3.1-70B-Instruct."""
-    shape = capacity.ModelShape(
-        num_layers=80,
-        num_heads=64,
-        num_kv_heads=8,
-        head_dim=128,
-        hidden_size=8192,
-        intermediate_size=28_672,
-        vocab_size=128_256,
-        max_context_tokens=131_072,
-        weights_bytes=weights_bytes,
-    )
-    return Model(name=name, num_params=70_553_706_496, shape=shape)
+def _of(name: str, known: known_models.KnownModel) -> Model:
+    """At 16 bits, under the simulation's own name."""
+    return Model(name=name, num_params=known.num_params, shape=known.shape(2 * known.num_params))
 
 
 def quantized_bytes(num_params: int, shape: capacity.ModelShape, bits: float) -> int:
@@ -90,10 +47,10 @@ BITS_OF_4 = 4.25
 
 
 def _known() -> dict[str, Model]:
-    bfloat16 = (_qwen25_7b("7b", 15_231_233_024), _llama31_8b("8b", 16_060_522_496))
-    large = _llama31_70b("70b", 141_107_412_992)
-    found = {model.name: model for model in (*bfloat16, large)}
-    for model in (*bfloat16, large):
+    names = {"7b": "qwen2.5-7b", "8b": "llama-3.1-8b", "70b": "llama-3.1-70b"}
+    at_16_bits = [_of(name, known_models.MODELS[known]) for name, known in names.items()]
+    found = {model.name: model for model in at_16_bits}
+    for model in at_16_bits:
         for suffix, bits in (("-8bit", 8.0), ("-4bit", BITS_OF_4)):
             weights = quantized_bytes(model.num_params, model.shape, bits)
             shape = dataclasses.replace(model.shape, weights_bytes=weights)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.engine import messages
-from tidemark_runtime.simulation import clients, percentiles
+from tidemark_runtime.simulation import percentiles, senders
 
 SAMPLE_EVERY_STEPS = 10
 """How often pages are counted: it costs a look at every running sequence."""
@@ -21,7 +21,7 @@ MOST_POINTS = 600
 class Try:
     """One request as the engine sees it."""
 
-    request: clients.Request
+    request: senders.Request
     of_class: ClassRecord
     sent: float
     num_tokens: int = 0
@@ -114,7 +114,7 @@ class Recorder:
 
     # ---- requests --------------------------------------------------------------------------------------------
 
-    def sent(self, request: clients.Request, request_id: str, at: float) -> None:
+    def sent(self, request: senders.Request, request_id: str, at: float) -> None:
         """A try is about to be handed to the engine."""
         record = self.classes[request.kind.name]
         record.tries += 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_runtime import config_parsing
 from tidemark_runtime.engine import messages
-from tidemark_runtime.simulation import percentiles, recorder
+from tidemark_runtime.simulation import percentiles, plain, recorder
 from tidemark_runtime.worker import interface
 
 ALL = "all"
@@ -198,27 +196,11 @@ def _of_class(entry: recorder.ClassRecord) -> ClassReport:
     )
 
 
-_KEYED_BY_NAME = frozenset({"rejected_tries", "memory_bytes", "classes"})
-"""Mappings whose keys are data and stay as they are."""
-
-
 def to_mapping(report: Report) -> dict[str, Any]:
-    """camelCase keys, in the order of the fields."""
-    return {config_parsing.camel(item.name): _plain(item.name, report) for item in dataclasses.fields(report)}
+    """camelCase keys, in the order of the fields; keys of mappings are names and stay as they are."""
+    found: dict[str, Any] = plain.plain(report)
+    return found
 
 
 def to_json(report: Report) -> str:
     return json.dumps(to_mapping(report), indent=2)
-
-
-def _plain(name: str, owner: Any) -> Any:
-    value = getattr(owner, name)
-    if name in _KEYED_BY_NAME:
-        return {key: _of_any(item) for key, item in value.items()}
-    return _of_any(value)
-
-
-def _of_any(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {config_parsing.camel(item.name): _plain(item.name, value) for item in dataclasses.fields(value)}
-    return value

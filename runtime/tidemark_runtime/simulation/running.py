@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidemark_runtime import errors
 from tidemark_runtime.engine import core_engine, messages
-from tidemark_runtime.simulation import clients, profiles, recorder, report, sizing, virtual_time, workload
+from tidemark_runtime.simulation import clients, profiles, recorder, report, senders, sizing, virtual_time, workload
 from tidemark_runtime.worker import simulated
 
 Progress = Callable[[float, int, float], None]
@@ -122,7 +122,7 @@ class Simulation:
     def _jump(self) -> bool:
         """To the next arrival; False when there is none."""
         at = self.clients.next_at
-        if at == clients.NEVER:
+        if at == senders.NEVER:
             return False
         self.record.idle(max(0.0, at - self.clock.now))
         self.clock.move_to(at)

@@ -27,7 +27,10 @@ def size(profile: profiles.Profile, settings: config.EngineConfig) -> Sized:
     shape, cache = profile.model.shape, settings.kv_cache
     kv_dtype = profile.model.kv_dtype if cache.dtype == config.AUTO else cache.dtype
     layout = page_layout.PageLayout(
-        page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim), cache.block_size, kv_dtype
+        page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim),
+        cache.block_size,
+        kv_dtype,
+        fixed_scales=cache.scales_file is not None,
     )
     context = min(settings.model.max_context_tokens or shape.max_context_tokens, shape.max_context_tokens)
     if profile.measured is not None:
@@ -45,10 +48,13 @@ def _on_device(
     settings: config.EngineConfig,
 ) -> Sized:
     shape, scheduler, cache = profile.model.shape, settings.scheduler, settings.kv_cache
+    activations = capacity.activations_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+    tables = capacity.tables_bytes(scheduler.max_num_seqs, context, layout.block_size)
     demand = pool_size.Demand(
         limit_bytes=device.memory_bytes,
         weights_bytes=shape.weights_bytes,
-        workspace_bytes=capacity.workspace_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        activations_bytes=activations,
+        workspace_bytes=capacity.workspace_bytes(tables, activations),
         overhead_bytes=device.reserved_bytes,
         max_num_seqs=scheduler.max_num_seqs,
         max_context_tokens=context,
