@@ -12,7 +12,7 @@ MODEL := smollm2-135m
 ARGS ?=
 export PYTHON
 
-.PHONY: help setup demo test check e2e bench bench-scheduler bench-peers wheelhouse render lock clean
+.PHONY: help setup demo test check e2e bench bench-scheduler bench-kv bench-peers wheelhouse render lock clean
 
 help: ## Explain every target (this text)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ bench: $(READY) ## Measure this machine and write a table to benchmarks/results/
 bench-scheduler: $(READY) ## Show what the scheduler promises, on a virtual clock, and write the table
 	@$(BIN)/python benchmarks/scheduler_claims.py $(ARGS)
 	@$(BIN)/python benchmarks/scheduler_claims.py livelock soak $(ARGS)
+
+bench-kv: $(READY) ## Show what quantized KV memory brings and costs on the real engine, and write the table
+	@$(BIN)/tidemark models fetch $(MODEL)
+	@$(BIN)/python benchmarks/kv_memory.py $(ARGS)
 
 bench-peers: $(READY) ## Install other engines apart, so that `make bench` can measure them too
 	@scripts/bench_peers.sh

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import torch
 
-from tidemark_kernels import dispatch, grouped, ops, reference
+from tidemark_kernels import dispatch, grouped, ops, reference, segments
 
 NUM_LAYERS = 30
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
@@ -97,23 +97,24 @@ def attention(rounds: int) -> None:
     print("\nattention, 30 layers")
     cases = [("decode", 16, 200, 1), ("decode", 16, 2000, 1), ("decode", 1, 2000, 1), ("prompt", 1, 512, 512)]
     cases.append(("prompt", 1, 2048, 512))
-    for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2):
+    for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2, segments.INT4):
         for kind, sequences, context, count in cases:
             step = attention_step(dtype, sequences, context, count)
             took = least({"ours": step}, rounds)["ours"]
-            moved = 30 * sequences * context * 3 * 64 * 2 * dtype.itemsize
+            moved = 30 * sequences * context * 3 * segments.row_bytes(segments.DTYPE_CODES[dtype], 64) * 2
             flop = 30 * 4 * 9 * 64 * sequences * count * (context - (count - 1) / 2)
             print(
-                f"{kind} {sequences:2} x {context:4} tokens, KV {str(dtype).removeprefix('torch.'):8} "
+                f"{kind} {sequences:2} x {context:4} tokens, KV {dispatch.dtype_name(dtype):8} "
                 f"{took * 1e3:8.2f} ms {moved / took / 1e9:7.1f} GB/s {flop / took / 1e9:6.0f} GFLOP/s"
             )
 
 
 def attention_step(dtype: torch.dtype, sequences: int, context: int, count: int) -> Callable[[], object]:
     pages = -(-context // 16)
-    scaled = dtype.itemsize == 1
-    elements = 16 * 64 * dtype.itemsize
-    segment = elements + (16 * 4 if scaled else 0)
+    code = segments.DTYPE_CODES[dtype]
+    scaled = code in segments.LARGEST or dtype is segments.INT4
+    elements, scale_bytes = 16 * segments.row_bytes(code, 64), 16 * segments.scale_bytes(code, 64)
+    segment = elements + (scale_bytes if scaled else 0)
     slab = torch.zeros(sequences * pages, 6 * segment, dtype=torch.uint8)
     starts_at = [index * segment for index in range(6)]
     scales_at = [at + elements if scaled else -1 for at in starts_at]
@@ -121,10 +122,10 @@ def attention_step(dtype: torch.dtype, sequences: int, context: int, count: int)
         rows = torch.randn(sequences * pages * 16, 64)
         if scaled:
             codes, factors = reference.quantized(rows, dtype)
-            slab[:, scales : scales + 64] = factors.view(sequences * pages, 16).view(torch.uint8)
+            slab[:, scales : scales + scale_bytes] = factors.view(torch.uint8).view(sequences * pages, scale_bytes)
         else:
             codes = rows.to(dtype)
-        slab[:, at : at + elements] = codes.view(sequences * pages, 16 * 64).view(torch.uint8)
+        slab[:, at : at + elements] = codes.view(torch.uint8).view(sequences * pages, elements)
     layer = ops.LayerSegments.from_offsets(
         starts_at[::2], starts_at[1::2], dtype, dtype, scales_at[::2], scales_at[1::2]
     )
@@ -159,7 +160,7 @@ def main() -> None:
     rounds = 4 if parser.parse_args().quick else 16
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
-    print(f"path: {dispatch.current().paths()['grouped_linear']}\n")
+    print(f"path: {dispatch.current().path}\n")
     products(rounds)
     attention(rounds)
     overhead(rounds)

@@ -42,7 +42,8 @@ def main(gguf: str, check_ids: list[list[int]], threads: int, quantization: str,
         return outputs
 
     rates = workload.measure(generate)
-    notes = f"{worker.facts.dtype}; {worker.facts.kernel_paths.get('linear', '')}"
+    forms = ", ".join(each.path for each in worker.facts.kernel_paths if each.op == "linear")
+    notes = f"{worker.facts.dtype}; {forms}"
     name = "tidemark" + (f" {quantization}" if quantization != "auto" else "")
     workload.report(
         name, metadata.version("tidemark-inference"), rates, generate(check_ids, workload.CHECK_TOKENS), notes

@@ -1,12 +1,18 @@
-"""Which path each op runs, and why. Decided once a process, at first use; never changed silently."""
+"""Which path each op runs, and why. Decided once a process, at first use; never changed silently.
+
+What is planned and what runs are kept apart: every op says after each call which path it took (`ran`), so that what is
+shown to people is what happened and not what was meant to happen.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
 
 from tidemark_kernels.cpu import build, library
 
@@ -15,6 +21,8 @@ OPS = (
     "grouped_linear",
     "grouped_linear_int8",
     "grouped_rows",
+    "half_linear",
+    "half_rows",
     "paged_attention",
     "rms_norm",
     "rope_and_write",
@@ -22,10 +30,44 @@ OPS = (
 )
 """Every op of `ops`; a test compares the two."""
 
+COMPILED = "cpu-c"
+"""The C kernels: what is planned on a processor."""
+TORCH = "torch"
+"""The plain references: right, but slow."""
+
 _LOGGER = logging.getLogger(__name__)
 
 DEFAULT_PANEL_WIDTH = 16
 """Outputs a panel where no library says otherwise: that of AVX2."""
+
+_KV_NAMES = {torch.float8_e4m3fn: "fp8_e4m3", torch.float8_e5m2: "fp8_e5m2", torch.bits4x2: "int4"}
+"""As settings spell them."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32`, `int8`, `fp8_e4m3`: short and stable, for a metric's label."""
+    return _KV_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OpPath:
+    """One op in one dtype, and the path that ran it."""
+
+    op: str
+    planned: str
+    path: str
+    """Short and stable: it becomes a metric's label."""
+    dtype: str
+    reason: str = ""
+    """Where the path is not the planned one: one line, why, and what to do."""
+
+    @property
+    def is_planned(self) -> bool:
+        return self.path == self.planned
+
+
+Call = tuple[str, str, str]
+"""Op, path, dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +77,30 @@ class Choice:
     library: library.Library | None
     reason: str
     """One line: which instructions, or what is missing and what to do."""
+    calls: dict[Call, int] = field(default_factory=dict, compare=False)
+    """How often each path of each op has run to its end in this process."""
 
     @property
     def panel_width(self) -> int:
         return self.library.panel_width if self.library else DEFAULT_PANEL_WIDTH
 
-    def paths(self) -> dict[str, str]:
-        """Op -> name of the path that runs it: `cpu-c` or `torch`. Short and stable: it becomes a metric's label."""
-        return dict.fromkeys(OPS, "cpu-c" if self.library else "torch")
+    @property
+    def path(self) -> str:
+        """What ops run on: `cpu-c` or `torch`."""
+        return COMPILED if self.library else TORCH
+
+    def ran(self, since: Mapping[Call, int] | None = None) -> list[OpPath]:
+        """What has run, sorted; `since`: an earlier copy of `calls`, and only what has run after it counts."""
+        # list(): another thread may be in the middle of a step.
+        seen = [call for call, count in list(self.calls.items()) if count > (since or {}).get(call, 0)]
+        return sorted(OpPath(op, COMPILED, path, dtype, self._reason(path)) for op, path, dtype in seen)
+
+    def _reason(self, path: str) -> str:
+        if path == COMPILED:
+            return ""
+        if self.library is None:
+            return self.reason
+        return f"its weights are not in panels of {self.panel_width}, which the compiled library reads"
 
 
 def choose(
@@ -64,3 +122,11 @@ def choose(
 def current() -> Choice:
     """This process's choice."""
     return choose()
+
+
+def ran(op: str, path: str, dtypes: Sequence[str]) -> None:
+    """Called by an op when a path of it has come to its end: a fraction of a microsecond."""
+    calls = current().calls
+    for dtype in dtypes:
+        call = (op, path, dtype)
+        calls[call] = calls.get(call, 0) + 1

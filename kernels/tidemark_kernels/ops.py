@@ -11,17 +11,25 @@ import ctypes
 
 import torch
 
-from tidemark_kernels import checks, dispatch, grouped, reference
+from tidemark_kernels import checks, dispatch, grouped, halves, reference
 from tidemark_kernels import segments as segments_module
 from tidemark_kernels.cpu import library
 
 LayerSegments = segments_module.LayerSegments
 GroupedWeight = grouped.GroupedWeight
 PackedDense = grouped.PackedDense
+PackedHalf = halves.PackedHalf
+_Weight = grouped.GroupedWeight | grouped.PackedDense | halves.PackedHalf
+_LINEAR_OPS = {
+    grouped.GroupedWeight: "grouped_linear",
+    grouped.PackedDense: "dense_linear_f32",
+    halves.PackedHalf: "half_linear",
+}
 
 _CODES = segments_module.DTYPE_CODES
 _INT32 = (torch.int32,)
 _FLOAT32 = (torch.float32,)
+_NAMES = {dtype: (dispatch.dtype_name(dtype),) for dtype in (*checks.FLOATS, torch.int8)}
 
 
 # ------------------------------------------------------------------------------------------------ matrix products
@@ -50,17 +58,35 @@ def dense_linear_f32(
     return _linear(x, weight, out, out_dtype)
 
 
+def half_linear(
+    x: torch.Tensor,
+    weight: halves.PackedHalf,
+    out: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """As `grouped_linear`, with a matrix of 16 bits in panels; products and sums are float32."""
+    return _linear(x, weight, out, out_dtype)
+
+
+def half_rows(weight: halves.PackedHalf, ids: torch.Tensor) -> torch.Tensor:
+    """As `grouped_rows`, from a table of 16 bits."""
+    return weight.rows(ids)
+
+
 def _linear(
     x: torch.Tensor,
-    weight: grouped.GroupedWeight | grouped.PackedDense,
+    weight: _Weight,
     out: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
     num_tokens, wanted = _check_linear(x, weight, out, out_dtype)
-    chosen = dispatch.current().library
+    chosen, path = dispatch.current().library, dispatch.COMPILED
     if chosen is None or chosen.panel_width != weight.panel_width:
+        path = dispatch.TORCH
         if isinstance(weight, grouped.GroupedWeight):
             result = reference.grouped_linear(x, weight)
+        elif isinstance(weight, halves.PackedHalf):
+            result = reference.half_linear(x, weight)
         else:
             result = reference.dense_linear_f32(x, weight)
     else:
@@ -68,6 +94,7 @@ def _linear(
         reuse = out is not None and out.dtype == torch.float32
         result = out if reuse and out is not None else wide.new_empty(num_tokens, weight.num_outputs)
         chosen.linear(weight.handle, wide.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads())
+    dispatch.ran(_LINEAR_OPS[type(weight)], path, _NAMES[torch.float32])
     if out is None:
         return result if result.dtype == wanted else result.to(wanted)
     return out if result is out else out.copy_(result)
@@ -81,9 +108,12 @@ def grouped_linear_int8(
     The weights stay exactly as they are stored; sums within a part are whole numbers, those over parts float32.
     A row with an infinity or a NaN becomes NaN.
     """
+    if weight.is_float:
+        raise ValueError("weight holds 8-bit floats, expected whole numbers: 8-bit activations need those")
     num_tokens, wanted = _check_linear(x, weight, None, out_dtype)
-    chosen = dispatch.current().library
+    chosen, path = dispatch.current().library, dispatch.COMPILED
     if chosen is None or chosen.panel_width != weight.panel_width:
+        path = dispatch.TORCH
         result = reference.grouped_linear_int8(x, weight)
     else:
         wide = x if x.dtype == torch.float32 else x.float()
@@ -92,12 +122,13 @@ def grouped_linear_int8(
         chosen.linear_int8(
             weight.handle, wide.data_ptr(), room.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads()
         )
+    dispatch.ran("grouped_linear_int8", path, _NAMES[torch.int8])
     return result if result.dtype == wanted else result.to(wanted)
 
 
 def _check_linear(
     x: torch.Tensor,
-    weight: grouped.GroupedWeight | grouped.PackedDense,
+    weight: _Weight,
     out: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> tuple[int, torch.dtype]:
@@ -139,7 +170,9 @@ def rms_norm(
         checks.tensor("out", out, (x.dtype,), (num_tokens, width))
     chosen = dispatch.current().library
     if chosen is None:
-        return out.copy_(reference.rms_norm(x, weight, eps, residual))
+        out.copy_(reference.rms_norm(x, weight, eps, residual))
+        dispatch.ran("rms_norm", dispatch.TORCH, _NAMES[x.dtype])
+        return out
     chosen.rms_norm(
         _CODES[x.dtype],
         x.data_ptr(),
@@ -151,6 +184,7 @@ def rms_norm(
         eps,
         torch.get_num_threads(),
     )
+    dispatch.ran("rms_norm", dispatch.COMPILED, _NAMES[x.dtype])
     return out
 
 
@@ -166,7 +200,9 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Te
         checks.tensor("out", out, (gate_up.dtype,), (num_tokens, both // 2))
     chosen = dispatch.current().library
     if chosen is None:
-        return out.copy_(reference.silu_mul(gate_up))
+        out.copy_(reference.silu_mul(gate_up))
+        dispatch.ran("silu_mul", dispatch.TORCH, _NAMES[out.dtype])
+        return out
     chosen.silu_mul(
         _CODES[gate_up.dtype],
         gate_up.data_ptr(),
@@ -175,6 +211,7 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Te
         both // 2,
         torch.get_num_threads(),
     )
+    dispatch.ran("silu_mul", dispatch.COMPILED, _NAMES[out.dtype])
     return out
 
 
@@ -220,9 +257,11 @@ def rope_and_write(
     if chosen is None:
         checks.places(token_page, token_row, len(slab), num_rows)
         shape = (num_heads, num_kv_heads, head_dim, rotary_dim)
-        return out.copy_(
+        out.copy_(
             reference.rope_and_write(qkv, cos, sin, *shape, q_norm, k_norm, eps, slab, segments, token_page, token_row)
         )
+        dispatch.ran("rope_and_write", dispatch.TORCH, segments.dtype_names)
+        return out
     c_shape = library.RopeShape(num_tokens, num_heads, num_kv_heads, head_dim, rotary_dim, eps, _CODES[qkv.dtype])
     c_slab = library.Slab(slab.data_ptr(), slab.shape[0], slab.shape[1], num_rows)
     wrong = chosen.rope_and_write(
@@ -241,6 +280,7 @@ def rope_and_write(
     )
     if wrong:
         checks.places(token_page, token_row, len(slab), num_rows)
+    dispatch.ran("rope_and_write", dispatch.COMPILED, segments.dtype_names)
     return out
 
 
@@ -282,11 +322,13 @@ def paged_attention(
     chosen = dispatch.current().library
     if chosen is None:
         checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
-        return out.copy_(
+        out.copy_(
             reference.paged_attention(
                 q, slab, segments, page_table, query_start, context_lens, block_size, scale, window, softcap
             )
         )
+        dispatch.ran("paged_attention", dispatch.TORCH, segments.dtype_names)
+        return out
     c_attention = library.Attention(
         q.data_ptr(),
         out.data_ptr(),
@@ -312,6 +354,7 @@ def paged_attention(
         checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
     if wrong > 0:
         raise MemoryError(f"no memory for the parts of an attention over {num_tokens} tokens")
+    dispatch.ran("paged_attention", dispatch.COMPILED, segments.dtype_names)
     return out
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from tidemark_kernels import grouped
+from tidemark_kernels import grouped, halves
 from tidemark_kernels import segments as segments_module
 
 
@@ -33,7 +33,8 @@ def rounded_to_8_bits(x: torch.Tensor, part_size: int) -> torch.Tensor:
     """
     parts = x.float().reshape(len(x), x.shape[1] // part_size, part_size)
     largest = parts.abs().amax(dim=2, keepdim=True)
-    codes = (parts * (127.0 / largest)).round()
+    # Not `127.0 / largest`: torch takes the reciprocal first and rounds twice.
+    codes = (parts * (torch.full_like(largest, 127.0) / largest)).round()
     rounded = torch.where(largest < 2.0**-100, torch.zeros_like(parts), codes * (largest / 127.0))
     return torch.where(largest.isfinite(), rounded, torch.full_like(parts, torch.nan)).flatten(1)
 
@@ -48,6 +49,16 @@ def dense_linear_f32(
 ) -> torch.Tensor:
     """x `[num_tokens, num_inputs]` -> `[num_tokens, num_outputs]` of `compute`."""
     return functional.linear(x.to(compute), weight.dense().to(compute))
+
+
+def half_linear(x: torch.Tensor, weight: halves.PackedHalf, compute: torch.dtype = torch.float32) -> torch.Tensor:
+    """x `[num_tokens, num_inputs]` -> `[num_tokens, num_outputs]` of `compute`."""
+    return functional.linear(x.to(compute), weight.dense().to(compute))
+
+
+def half_rows(weight: halves.PackedHalf, ids: torch.Tensor) -> torch.Tensor:
+    """ids `[num_tokens]` -> float32 `[num_tokens, num_inputs]`."""
+    return weight.dense(ids).float()
 
 
 def rms_norm(
@@ -99,8 +110,11 @@ def rope_and_write(
     for head in range(num_kv_heads):
         for part, kind in ((k, "k"), (v, "v")):
             rows, scales = head_views(slab, segments, head, kind, num_rows, head_dim)
+            fixed = float((segments.k_fixed if kind == "k" else segments.v_fixed)[head])
             if scales is None:
                 rows[where] = part[:, head].to(rows.dtype)
+            elif fixed:
+                rows[where] = quantized_by(fixed, part[:, head].float(), rows.dtype)
             else:
                 rows[where], scales[where] = quantized(part[:, head].float(), rows.dtype)
     return q.to(qkv.dtype).contiguous()
@@ -148,19 +162,35 @@ def paged_attention(
 def head_views(
     slab: torch.Tensor, segments: segments_module.LayerSegments, head: int, kind: str, block_size: int, head_dim: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Elements `[num_pages, block_size, head_dim]` and scales `[num_pages, block_size]` of a head's K ("k") or V."""
-    offsets, dtypes, scales = (
-        (segments.k_offsets, segments.k_dtypes, segments.k_scales)
+    """Elements `[num_pages, block_size, head_dim]` and scales `[num_pages, block_size]` of a head's K ("k") or V.
+
+    Of 4 bits: bytes of two elements `[num_pages, block_size, head_dim / 2]` and bfloat16
+    `[num_pages, block_size, groups, 2]`. Both are views, except of a fixed scale: that is repeated for every row.
+    """
+    offsets, dtypes, scales, fixed = (
+        (segments.k_offsets, segments.k_dtypes, segments.k_scales, segments.k_fixed)
         if kind == "k"
-        else (segments.v_offsets, segments.v_dtypes, segments.v_scales)
+        else (segments.v_offsets, segments.v_dtypes, segments.v_scales, segments.v_fixed)
     )
     rows = segment_view(slab, int(offsets[head]), int(dtypes[head]), block_size, head_dim)
-    at = int(scales[head])
-    return rows, None if at < 0 else slab[:, at : at + 4 * block_size].view(torch.float32)
+    at, code = int(scales[head]), int(dtypes[head])
+    if fixed[head]:
+        is_broken = rows.view(torch.uint8)[:, :, 0] == broken_code(rows.dtype)
+        return rows, torch.where(is_broken, torch.nan, fixed[head])
+    if at < 0:
+        return rows, None
+    found = slab[:, at : at + segments_module.scale_bytes(code, head_dim) * block_size]
+    if code == segments_module.INT4_CODE:
+        return rows, found.view(torch.bfloat16).view(len(slab), block_size, -1, 2)
+    return rows, found.view(torch.float32)
 
 
 def numbers(rows: torch.Tensor, scales: torch.Tensor | None, pages: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
     """What the elements of `pages` stand for: `[len(pages), block_size, head_dim]` of `compute`."""
+    if rows.dtype == torch.uint8 and scales is not None:
+        codes = torch.stack((rows[pages] & 15, rows[pages] >> 4), dim=-1).flatten(-2).to(compute)
+        spread = scales[pages].to(compute).repeat_interleave(segments_module.INT4_GROUP, dim=2)[:, :, : codes.shape[2]]
+        return codes * spread[..., 0] + spread[..., 1]
     found = rows[pages].to(compute)
     return found if scales is None else found * scales[pages].to(compute)[..., None]
 
@@ -169,22 +199,70 @@ def quantized(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.
     """x float32 `[num_rows, width]` -> elements of `dtype` and float32 scales `[num_rows]`.
 
     The largest magnitude of a row becomes the largest number of the dtype. A row without a number above 2^-100 becomes
-    zeros with scale 0; one with an infinity or a NaN becomes zeros with the scale NaN.
+    zeros with scale 0; one with an infinity or a NaN becomes zeros with the scale NaN. 4 bits (`segments.INT4`, or
+    uint8, which holds two of them): as `quantized_to_4_bits`.
     """
+    if dtype in (segments_module.INT4, torch.uint8):
+        return quantized_to_4_bits(x)
     top = segments_module.LARGEST[segments_module.DTYPE_CODES[dtype]]
     largest = x.abs().amax(dim=1)
     usable = largest.isfinite() & (largest >= 2.0**-100)
-    inverse = torch.where(usable, top / largest, torch.zeros_like(largest))
+    # Not `top / largest`: torch takes the reciprocal first and rounds twice.
+    inverse = torch.where(usable, torch.full_like(largest, top) / largest, torch.zeros_like(largest))
     scaled = torch.where(usable[:, None], x * inverse[:, None], torch.zeros_like(x))
     scales = torch.where(usable, largest / top, torch.where(largest.isfinite(), 0.0, torch.nan))
     return (scaled.round() if dtype is torch.int8 else scaled).to(dtype), scales
 
 
+def quantized_by(fixed: float, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """x float32 `[num_rows, width]` -> elements of `dtype`, all with the one scale `fixed`; what is beyond is clipped.
+
+    A row with an infinity or a NaN becomes zeros, of which the first is `broken_code`.
+    """
+    top = segments_module.LARGEST[segments_module.DTYPE_CODES[dtype]]
+    usable = x.isfinite().all(dim=1, keepdim=True)
+    scaled = (torch.where(usable, x, 0.0) * (1.0 / torch.tensor(fixed))).clamp(-top, top)
+    codes = (scaled.round() if dtype is torch.int8 else scaled).to(dtype)
+    codes.view(torch.uint8)[~usable[:, 0], 0] = broken_code(dtype)
+    return codes
+
+
+def broken_code(dtype: torch.dtype) -> int:
+    """The first element of a row that held an infinity or a NaN, where the scale is fixed: no number becomes it."""
+    return 0x80 if dtype is torch.int8 else 0xFF
+
+
+def quantized_to_4_bits(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x float32 `[num_rows, width]` -> bytes of two elements, the first in the low half, uint8 `[num_rows, width / 2]`,
+    and of each group the scale and the smallest number, bfloat16 `[num_rows, groups, 2]`.
+
+    A number is its code, 0 to 15, times the scale, plus the smallest number. A group whose numbers are one, or nearly,
+    has the scale 0; one with an infinity or a NaN, or that spans more than float32 can say, the scale NaN.
+    """
+    groups = [_group_of_4_bits(group) for group in torch.split(x, segments_module.INT4_GROUP, dim=1)]
+    codes = torch.cat([codes for codes, _ in groups], dim=1)
+    return codes[:, ::2] | codes[:, 1::2] << 4, torch.stack([pair for _, pair in groups], dim=1)
+
+
+def _group_of_4_bits(group: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    top = float(segments_module.INT4_LARGEST)
+    finite = group.isfinite().all(dim=1, keepdim=True)
+    numbers = torch.where(finite, group, 0.0)
+    least = numbers.amin(1, keepdim=True).bfloat16()
+    spread = numbers.amax(1, keepdim=True) - least.float()
+    usable = finite & spread.isfinite()
+    scale = torch.where(usable & (spread >= 2.0**-100), spread / top, 0.0).bfloat16()
+    inverse = torch.where(scale > 0, 1.0 / scale.float(), 0.0)
+    codes = torch.where(scale > 0, ((numbers - least.float()) * inverse).clamp(0.0, top).round(), 0.0)
+    pair = torch.cat((torch.where(usable, scale, torch.nan), torch.where(usable, least, 0.0)), dim=1)
+    return codes.to(torch.uint8), pair
+
+
 def segment_view(slab: torch.Tensor, offset: int, code: int, block_size: int, head_dim: int) -> torch.Tensor:
-    """One segment of all pages as a view `[num_pages, block_size, head_dim]` of its dtype."""
-    dtype = segments_module.CODE_DTYPES[code]
-    part = slab[:, offset : offset + block_size * head_dim * dtype.itemsize]
-    return part.view(dtype).view(len(slab), block_size, head_dim)
+    """One segment of all pages as a view `[num_pages, block_size, head_dim]` of its dtype; 4 bits as bytes of two."""
+    part = slab[:, offset : offset + block_size * segments_module.row_bytes(code, head_dim)]
+    dtype = torch.uint8 if code == segments_module.INT4_CODE else segments_module.CODE_DTYPES[code]
+    return part.view(dtype).view(len(slab), block_size, -1)
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotary_dim: int) -> torch.Tensor:

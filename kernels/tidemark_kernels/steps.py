@@ -111,6 +111,8 @@ class AttentionStep:
         )
         if wrong:
             self._refuse(wrong, window)
+        dispatch.ran("rope_and_write", dispatch.COMPILED, segments.dtype_names)
+        dispatch.ran("paged_attention", dispatch.COMPILED, segments.dtype_names)
         return out
 
     def _structure_for(self, qkv: torch.Tensor) -> library.Step:

@@ -70,6 +70,16 @@ VERBS = {
         "Print the Kubernetes objects a manifest stands for.",
         "operator",
     ),
+    "plan": Verb(
+        "tidemark_operator.commands.plan:command",
+        "Show what memory a manifest takes and how many requests fit, before anything starts.",
+        "operator",
+    ),
+    "profile": Verb(
+        "tidemark_operator.commands.profile:command",
+        "Show what a running engine measured beside its plan, and what bounds it.",
+        "operator",
+    ),
     "operator": Verb(
         "tidemark_operator.commands.operator:command",
         "Run the operator against a Kubernetes cluster: what its pod runs.",
@@ -93,6 +103,11 @@ VERBS = {
     "eval": Verb(
         "tidemark_runtime.commands.eval:app",
         "Measure what quantized KV memory costs in accuracy, and find what to keep at 16 bits.",
+        "runtime",
+    ),
+    "bench": Verb(
+        "tidemark_runtime.commands.bench:command",
+        "Load a running engine, measure what its users would feel, and find how many it takes at once.",
         "runtime",
     ),
     "models": Verb(

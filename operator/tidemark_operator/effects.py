@@ -13,8 +13,6 @@ from tidemark_operator import api
 _NO_EFFECT: dict[str, str] = {
     "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
     "autoscaling": "no autoscaler is made, and the Deployment's replicas are left to one of your own",
-    "kvCache.allowLossy": "no KV cache of 4 bits is made",
-    "watermarks.response": "the lines act in the engine only; no condition, event or lower soft limit follows",
     "speculative": "every step makes one token a request",
     "rollout.canary": "a change reaches all pods",
     "evaluation": "no evaluation is run",
@@ -23,15 +21,16 @@ _NO_EFFECT: dict[str, str] = {
 """Path under `spec` -> what happens instead. A path stands for everything below it."""
 
 _NOTHING_ASKED: dict[str, object] = {
-    "kvCache.allowLossy": False,
     "speculative.method": "none",
     "monitoring.enabled": False,
 }
 """With these values a field, or the section it stands in, asks for what happens anyway: no warning."""
 
 _VALUES_WITHOUT_EFFECT: dict[str, tuple[frozenset[str], str]] = {
-    "model.weights.quantization": (frozenset({"fp8", "awq", "gptq"}), "the weights stay as the files hold them"),
-    "kvCache.dtype": (frozenset({"int4"}), "the KV cache has the model's dtype"),
+    "model.weights.quantization": (
+        frozenset({"fp8"}),
+        "the weights stay as the files hold them; fp8_weight_only rounds the weights",
+    ),
 }
 """Fields that act, but not with these values."""
 
@@ -39,7 +38,6 @@ _NEEDS_CLUSTER: dict[str, str] = {
     "autoscaling": "there is one pod; set replicas instead",
     "model.source.pvc": "this machine has no claims; use hostPath",
     "model.source.image": "this machine mounts no images; use hostPath",
-    "kvCache.precision.mapRef": "there are no ConfigMaps of your own; use keepLayers and keepHeads",
     "hardware.nodeSelector": "there is only this machine",
     "hardware.tolerations": "there is only this machine",
     "hardware.runtimeClassName": "the engine is a process of this machine",

@@ -15,7 +15,16 @@ from enum import StrEnum
 from typing import Any, Literal
 
 AUTO: Literal["auto"] = "auto"
-KV_DTYPES = (AUTO, "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8")
+KV_DTYPES = (AUTO, "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4")
+QUANTIZED_KV_DTYPES = ("fp8_e4m3", "fp8_e5m2", "int8", "int4")
+LOSSY_KV_DTYPES = ("int4",)
+"""Refused unless `kvCache.allowLossy` is set. The page layout knows the same; a test compares the two."""
+LOSSY_COST = (
+    "With int4 the next tokens of SmolLM2-135M are 0.054 nats of mean KL away (int8: 0.0008), its perplexity rises by "
+    "3.4 % (int8: 0.1 %), 0 of 8 greedy answers stay the same (int8: 6), and of 20 facts in long texts it answers 4 "
+    "otherwise (int8: none)"
+)
+"""Of int4, for messages: measured by `tidemark eval`; docs/operations/accuracy.md has the table."""
 
 
 class Effect(StrEnum):
@@ -56,6 +65,9 @@ def _setting(
 
 HOT, RESTART = Effect.HOT, Effect.RESTART
 
+QUANTIZATIONS = (AUTO, "none", "int8", "int8_weight_only", "fp8_weight_only", "awq", "gptq")
+"""What weights may be held in."""
+
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 """Of a request; a larger one goes first."""
 
@@ -70,10 +82,13 @@ class ModelConfig:
     """What clients send as `model`. Default: the source's own name."""
     dtype: str = _setting(AUTO, RESTART, "dtype", choices=(AUTO, "float32", "bfloat16", "float16"))
     """Of activations and of unquantized weights. auto: bfloat16 where the processor is fast at it, else float32."""
-    quantization: str = _setting(AUTO, RESTART, "quantization", choices=(AUTO, "none", "int8"))
-    """Of weights. auto: as the file holds them. none: expanded to `dtype`. int8: as the file holds them,
-    unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster at every batch size, but answers
-    differ from the exact ones: read benchmarks/results/cpu.md before choosing it."""
+    quantization: str = _setting(AUTO, RESTART, "quantization", choices=QUANTIZATIONS)
+    """Of weights. auto: as the file holds them (GGUF, AWQ, GPTQ or unquantized). none: expanded to `dtype`.
+    int8_weight_only, fp8_weight_only: unquantized matrices are rounded to 8 bits while loading (int8: groups of 32,
+    fp8: E4M3, one scale a row), embedding and head are kept, activations and sums stay as they are; what the file holds
+    in groups stays so. awq, gptq: as auto, and the start is refused where the file is something else. int8: as the file
+    holds them, unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster at every batch size, but
+    answers differ from the exact ones. What each costs: docs/operations/weights.md."""
     max_context_tokens: int | None = _setting(None, HOT, "max-context-tokens", minimum=1)
     """Most tokens, prompt and output together, of one request; one that could become longer is answered 400. Default:
     the model's own limit. A running engine takes any value up to the one it was started with: its tables and its slab
@@ -105,11 +120,18 @@ class KVCacheConfig:
         choices=KV_DTYPES,
     )
     """Of keys and values. auto: the model's dtype. Those of 8 bits have a scale for each token and head; int8 changes
-    answers least."""
+    answers least. int4 needs `allow_lossy`."""
+    allow_lossy: bool = _setting(False, RESTART, "allow-lossy")
+    """Accepts int4 for all keys and values, or for those that a precision map names, although facts of long texts are
+    lost with it. Measure your own model first: `tidemark eval MODEL --kv-cache-dtype int4`."""
     precision: tuple[PrecisionRule, ...] = _setting((), RESTART)
     """What is kept in another dtype: layers and heads that quantizing would harm most."""
     precision_file: str | None = _setting(None, RESTART, "precision-file")
     """The same as a file, as `tidemark eval sensitivity` writes it, instead of `precision`; read at the start."""
+    scales_file: str | None = _setting(None, RESTART, "scales-file")
+    """One scale for all tokens of a head, as `tidemark eval calibrate` writes them from your own text, instead of one
+    for each token: 4 bytes less a token and head, K and V each. What is larger than anything in that text is clipped.
+    For dtypes of 8 bits; read at the start, and refused with another model or where a scale is missing."""
     block_size: int = _setting(16, RESTART, "block-size", minimum=1, maximum=256)
     """Tokens a page. 16 wastes under 4 % in half-filled pages at usual lengths."""
     memory: int | None = _setting(None, RESTART, "kv-memory", minimum=1, size=True)
@@ -241,6 +263,10 @@ class HardwareConfig:
     """Only the processor, so far."""
     threads: int | None = _setting(None, RESTART, "threads", minimum=1)
     """Compute threads. Default: the cores this process may use (affinity and cgroup quota)."""
+    strict_kernels: bool | None = _setting(None, RESTART, "strict-kernels")
+    """Refuse to become ready where an op runs on another path than planned, because what is planned is missing.
+    Default: true on a device, false on a processor: without a C compiler, as in many small images, it serves slowly,
+    and `/status` and metrics say so."""
     memory: int | None = _setting(None, RESTART, "memory", minimum=1, size=True)
     """Bytes the whole pod may use. Default: the cgroup's limit, or the machine's memory."""
 

@@ -147,6 +147,7 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             "either kvCache.precision or kvCache.precisionFile",
             "Remove one of them.",
         )
+    yield from _kv_contradictions(kv_cache)
     yield from _line_contradictions(scheduler)
     for position, rule in enumerate(made.overload.degrade):
         yield from _rule_contradictions(rule, f"overload.degrade[{position}]", made.server)
@@ -157,6 +158,32 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
             kv_cache.num_pages,
             "either kvCache.memory or kvCache.numPages",
             "Both say how large the slab is. Remove one.",
+        )
+
+
+def lossy_problem(key: str, dtype: str) -> errors.Problem:
+    """`dtype` loses too much to be chosen without saying so."""
+    remedy = (
+        f"{config.LOSSY_COST}. Measure your own model: tidemark eval MODEL --kv-cache-dtype {dtype}. "
+        "Then choose int8, or accept the loss: kvCache.allowLossy: true (--allow-lossy true)"
+    )
+    return errors.Problem(key, dtype, f"{dtype} only together with kvCache.allowLossy: true", remedy)
+
+
+def _kv_contradictions(kv_cache: config.KVCacheConfig) -> Iterator[errors.Problem]:
+    named = {"kvCache.dtype": kv_cache.dtype}
+    named |= {f"kvCache.precision[{index}].dtype": rule.dtype for index, rule in enumerate(kv_cache.precision)}
+    if not kv_cache.allow_lossy:
+        for key, dtype in named.items():
+            if dtype in config.LOSSY_KV_DTYPES:
+                yield lossy_problem(key, dtype)
+    may_be_quantized = kv_cache.precision_file is not None or set(named.values()) & set(config.QUANTIZED_KV_DTYPES)
+    if kv_cache.scales_file is not None and not may_be_quantized:
+        yield errors.Problem(
+            "kvCache.scalesFile",
+            kv_cache.scales_file,
+            f"none with kvCache.dtype {kv_cache.dtype}",
+            "Nothing is quantized, so nothing has a scale. Set kvCache.dtype to the dtype of the file, or remove it.",
         )
 
 

@@ -7,6 +7,9 @@
     │   ├── UnsupportedModel   a file, tensor type, architecture or rope variant we do not run
     │   └── CorruptModel       the file is not what it says it is
     ├── CapacityError          the arithmetic says it does not fit
+    ├── KernelError
+    │   ├── KernelPathError    an op runs on another path than planned, and hardware.strictKernels forbids that
+    │   └── SelfTestFailed     an op gives wrong numbers on this machine
     ├── RequestError           one client's request is wrong or cannot be served; becomes one HTTP answer
     │   ├── InvalidRequest     400
     │   ├── ContextTooLong     400, code context_length_exceeded
@@ -84,6 +87,18 @@ class CorruptModel(ModelError):
 
 class CapacityError(TidemarkError):
     """The memory arithmetic does not work out; the message holds the sum."""
+
+
+class KernelError(TidemarkError):
+    """What computes is not what should; the message names each op."""
+
+
+class KernelPathError(KernelError):
+    """An op runs on another path than planned, and `hardware.strictKernels` forbids that."""
+
+
+class SelfTestFailed(KernelError):
+    """An op gives other numbers than its reference on this machine."""
 
 
 class RequestError(TidemarkError):

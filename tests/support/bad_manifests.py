@@ -137,7 +137,20 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
     ("spec.autoscaling", {"min": 3, "max": 2}, "spec.autoscaling.min", ("got 3", "at most autoscaling.max, 2")),
     ("spec.autoscaling", {"min": 1}, "spec.autoscaling.max", ("got nothing",)),
     # kvCache
-    ("spec.kvCache.dtype", "int4", "spec.kvCache.dtype", ("allowLossy", "Choose int8")),
+    (
+        "spec.kvCache.dtype",
+        "int4",
+        "spec.kvCache.dtype",
+        ("allowLossy", "SmolLM2-135M", "tidemark eval", "Choose int8"),
+    ),
+    ("spec.kvCache.scalesRef", {"name": "s"}, "spec.kvCache.scalesRef", ("scales with kvCache.dtype auto", "int8")),
+    (
+        "spec.kvCache",
+        {"dtype": "int4", "allowLossy": True, "scalesRef": {"name": "s"}},
+        "spec.kvCache.scalesRef",
+        ("scales with kvCache.dtype int4", "remove scalesRef"),
+    ),
+    ("spec.kvCache.scalesRef", {}, "spec.kvCache.scalesRef.name", ("got nothing",)),
     ("spec.kvCache.dtype", "fp8", "spec.kvCache.dtype", ("got 'fp8'", "fp8_e4m3")),
     ("spec.kvCache.blockSize", 512, "spec.kvCache.blockSize", ("got 512", "from 1 to 256", "Without it: 16")),
     ("spec.kvCache.blocksize", 16, "spec.kvCache.blocksize", ("an unknown key", "Did you mean blockSize?")),

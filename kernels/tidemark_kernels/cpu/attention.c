@@ -12,7 +12,8 @@
  *
  * A row is one (query, head) of a group of heads that share K and V; rows of a work item share every load of K and V.
  * One row: bytes moved are K and V, once. K and V that are not float32 are widened into a buffer a part at a time.
- * Scales of quantized ones never touch an element: a key's scale multiplies its score, a value's scale its weight.
+ * Scales of 8-bit ones never touch an element: a key's scale multiplies its score, a value's scale its weight. 4-bit ones
+ * have several scales a row, which are applied while they are widened.
  */
 #include <omp.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@
 #include "quantized.h"
 
 #define PART 128     /* keys a part */
-#define MAX_HEAD 256 /* elements a head */
 #define MAX_ROWS 48  /* rows a work item */
 #define ROWS 3       /* rows a tile: 3 rows x 4 vectors of sums fill 16 registers */
 
@@ -47,30 +47,42 @@ INLINE range_t visible(const tm_attention *a, int64_t chunk, int64_t row) {
 
 /* ------------------------------------------------------------- where keys lie ---- */
 
-/* Pointers to rows [from, to) of K or V as float32; those of other dtypes are widened into `s->wide`. Those of quantized
- * dtypes are still without their scales, which go to `s->scales`: then it returns true. */
-static int point(const tm_attention *a, const tm_slab *slab, const item_t *it, int64_t offset, int dtype,
-                 int64_t scales, range_t keys, scratch_t *s) {
-    const int64_t d = a->head_dim, row_bytes = d * dtype_bytes(dtype);
+/* One head's K or V in a page. */
+typedef struct { int64_t offset, scales; int dtype; float fixed; } segment_t;
+
+INLINE segment_t keys_of(const tm_segments *seg, int64_t kv) {
+    return (segment_t){seg->k_offsets[kv], seg->k_scales[kv], seg->k_dtypes[kv], seg->k_fixed[kv]};
+}
+INLINE segment_t values_of(const tm_segments *seg, int64_t kv) {
+    return (segment_t){seg->v_offsets[kv], seg->v_scales[kv], seg->v_dtypes[kv], seg->v_fixed[kv]};
+}
+
+/* Pointers to rows [from, to) of K or V as float32; those of other dtypes are widened into `s->wide`. Those of 8 bits are
+ * still without their scales, which go to `s->scales`: then it returns true. */
+static int point(const tm_attention *a, const tm_slab *slab, const item_t *it, segment_t seg, range_t keys,
+                 scratch_t *s) {
+    const int dtype = seg.dtype, scaled = dtype >= DTYPE_I8 && dtype != DTYPE_I4;
+    const int64_t d = a->head_dim, row = row_bytes(dtype, d);
     const int32_t *pages = a->page_table + it->chunk * a->max_pages;
     for (int64_t key = keys.from; key < keys.to;) {
         const int64_t page = key / slab->block_size, in_page = key - page * slab->block_size;
         const int64_t run = min64(keys.to - key, slab->block_size - in_page);
-        const uint8_t *at = slab->slab + pages[page] * slab->page_bytes + offset + in_page * row_bytes;
+        const uint8_t *start = slab->slab + pages[page] * slab->page_bytes, *at = start + seg.offset + in_page * row;
         const float **pointer = s->keys + (key - keys.from);
         if (dtype == DTYPE_F32) {
-            for (int64_t i = 0; i < run; ++i) pointer[i] = (const float *)(at + i * row_bytes);
+            for (int64_t i = 0; i < run; ++i) pointer[i] = (const float *)(at + i * row);
         } else {
             float *wide = s->wide + (key - keys.from) * d;
-            widen(dtype, at, wide, run * d);
+            if (dtype == DTYPE_I4) widen4(at, start + seg.scales + in_page * groups_of(d) * 4, wide, run, d);
+            else widen(dtype, at, wide, run * d);
             for (int64_t i = 0; i < run; ++i) pointer[i] = wide + i * d;
         }
-        if (dtype >= DTYPE_I8)
-            read_scales(dtype, slab->slab + pages[page] * slab->page_bytes + scales, in_page, run,
-                        s->scales + (key - keys.from));
+        float *factors = s->scales + (key - keys.from);
+        if (scaled && seg.fixed > 0.0f) fixed_scales(dtype, seg.fixed, at, d, run, factors);
+        else if (scaled) read_scales(dtype, start + seg.scales, in_page, run, factors);
         key += run;
     }
-    return dtype >= DTYPE_I8;
+    return scaled;
 }
 
 INLINE void multiply(float *values, const float *factors, int64_t count) {
@@ -182,7 +194,7 @@ static void part(const tm_attention *a, const tm_slab *slab, const tm_segments *
     const int64_t count = keys.to - keys.from, skip = keys.from - start;
     float *scores = s->scores;
     const int64_t kv = it->kv_head;
-    const int scaled_keys = point(a, slab, it, seg->k_offsets[kv], seg->k_dtypes[kv], seg->k_scales[kv], keys, s);
+    const int scaled_keys = point(a, slab, it, keys_of(seg, kv), keys, s);
     for (int64_t t = 0; t < tiles; ++t) {
         const int64_t r = it->rows * t / tiles, rows = it->rows * (t + 1) / tiles - r;
         float scored[ROWS * PART + 4]; /* room for repeated keys beyond the part's end */
@@ -205,7 +217,7 @@ static void part(const tm_attention *a, const tm_slab *slab, const tm_segments *
             sum[r] = 0.0f;
         }
     }
-    if (point(a, slab, it, seg->v_offsets[kv], seg->v_dtypes[kv], seg->v_scales[kv], keys, s))
+    if (point(a, slab, it, values_of(seg, kv), keys, s))
         for (int64_t r = 0; r < it->rows; ++r) multiply(scores + r * PART + skip, s->scales, count);
     for (int64_t t = 0; t < tiles; ++t) {
         const int64_t r = it->rows * t / tiles, rows = it->rows * (t + 1) / tiles - r;

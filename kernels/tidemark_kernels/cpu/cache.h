@@ -4,10 +4,13 @@
 
 #include "simd.h"
 
+#define MAX_HEAD 256 /* elements a head; checks.py refuses more */
+
 typedef struct {
     const int64_t *k_offsets, *v_offsets; /* [kv heads], bytes from the page's start */
     const int32_t *k_dtypes, *v_dtypes;   /* [kv heads], DTYPE_* */
-    const int64_t *k_scales, *v_scales;   /* [kv heads], bytes from the page's start to float [block size]; -1: none */
+    const int64_t *k_scales, *v_scales;   /* [kv heads], bytes from the page's start to each row's scales; -1: none */
+    const float *k_fixed, *v_fixed;       /* [kv heads], the one scale of all rows; 0: none */
 } tm_segments;
 
 typedef struct {

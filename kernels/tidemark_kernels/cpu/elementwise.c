@@ -94,8 +94,6 @@ void tm_silu_mul(int32_t dtype, const void *in, void *out, int64_t rows, int64_t
 
 /* ------------------------------------------------------ rotary and KV write ---- */
 
-#define MAX_HEAD 256
-
 INLINE void read_head(const int dtype, const void *base, int64_t index, float *head, int64_t head_dim) {
     for (int64_t i = 0; i < head_dim; i += 8) v8store(head + i, v8read(dtype, base, index + i));
 }
@@ -110,10 +108,13 @@ INLINE void write_head(int dtype, void *base, int64_t index, const float *head, 
 }
 
 /* K or V of one head into `row` of the segment at byte `offset` of page `at`. */
-INLINE void write_kv(int dtype, uint8_t *at, int64_t offset, int64_t scales, int64_t row, const float *head,
-                     int64_t head_dim) {
+INLINE void write_kv(int dtype, uint8_t *at, int64_t offset, int64_t scales, float fixed, int64_t row,
+                     const float *head, int64_t head_dim) {
+    uint8_t *to = at + offset + row * row_bytes(dtype, head_dim);
     if (dtype < DTYPE_I8) write_head(dtype, at + offset, row * head_dim, head, head_dim);
-    else quantize(dtype, head, head_dim, at + offset + row * head_dim, at + scales + row * 4);
+    else if (dtype == DTYPE_I4) quantize4(head, head_dim, to, at + scales + row * groups_of(head_dim) * 4);
+    else if (fixed > 0.0f) quantize_fixed(dtype, fixed, head, head_dim, to);
+    else quantize(dtype, head, head_dim, to, at + scales + row * 4);
 }
 
 /* The half-split (NeoX) form: element i turns with element i + rotary_dim / 2. */
@@ -142,12 +143,14 @@ INLINE void rope_token(const int dtype, const tm_rope_shape *s, const void *qkv,
             write_head(dtype, q_out, (token * s->heads + h) * d, head, d);
         } else {
             const int64_t kv = h - s->heads;
-            write_kv(segments->k_dtypes[kv], at, segments->k_offsets[kv], segments->k_scales[kv], row, head, d);
+            write_kv(segments->k_dtypes[kv], at, segments->k_offsets[kv], segments->k_scales[kv], segments->k_fixed[kv],
+                     row, head, d);
         }
     }
     for (int64_t kv = 0; kv < s->kv_heads; ++kv) {
         read_head(dtype, qkv, base + (s->heads + s->kv_heads + kv) * d, head, d);
-        write_kv(segments->v_dtypes[kv], at, segments->v_offsets[kv], segments->v_scales[kv], row, head, d);
+        write_kv(segments->v_dtypes[kv], at, segments->v_offsets[kv], segments->v_scales[kv], segments->v_fixed[kv], row,
+                 head, d);
     }
 }
 

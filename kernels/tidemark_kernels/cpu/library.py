@@ -28,8 +28,8 @@ class Weight(ctypes.Structure):
         ("num_inputs", _I64),
         ("group", _I64),
         ("block_bytes", _I64),
-        ("bits", _I32),
-        ("has_min", _I32),
+        ("kind", _I32),
+        ("offset", _I32),
         ("half_scales", _I32),
     )
 
@@ -44,6 +44,8 @@ class Segments(ctypes.Structure):
         ("v_dtypes", _POINTER),
         ("k_scales", _POINTER),
         ("v_scales", _POINTER),
+        ("k_fixed", _POINTER),
+        ("v_fixed", _POINTER),
     )
 
 

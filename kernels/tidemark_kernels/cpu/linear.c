@@ -1,9 +1,11 @@
-/* Matrix products with weights in panels: 4 or 8 bits in groups, or plain float32.
+/* Matrix products with weights in panels: 4 or 8 bits in groups, or plain 16 bits or float32.
  *
  *   out[m, n] = sum over k of x[m, k] * w[n, k],   w = fma(q, scale, min)
  *
  * `panels.h` tells the layout. Nothing is shifted that need not be: a nibble is masked where it stands, which makes it
- * q * 16^j, and is multiplied with scale / 16^j. Powers of two are exact, so the product is the same number.
+ * q * 16^j, and is multiplied with scale / 16^j. Powers of two are exact, so the product is the same number. E4M3 and
+ * float16 are moved to where float32 has exponent and mantissa: the value times 2^-120 or 2^-112, small ones as float32's
+ * own subnormals, exactly.
  *
  * Every output is one chain of fused multiply-adds over ascending k, in all kernels below. Hence a row's result depends
  * neither on the other rows, nor on their number, nor on the threads. Bytes moved at one row: the weights, once.
@@ -32,16 +34,17 @@
 int tm_panel_width(void) { return NR; }
 
 /* Scales of one block, each times the powers of two that its place in the word needs; then the mins. */
-INLINE const uint8_t *read_scales(const tm_weight *w, const uint8_t *block, const int bits, vf scale[NV][4],
+INLINE const uint8_t *read_scales(const tm_weight *w, const uint8_t *block, const int kind, vf scale[NV][4],
                                   vf min[NV]) {
     const int64_t item = w->half_scales ? 2 : 4;
     UNROLL for (int v = 0; v < NV; ++v) {
         const uint8_t *s = block + v * VL * item, *m = s + NR * item;
         vf base = w->half_scales ? vload_half((const uint16_t *)s) : vload(s);
         min[v] = vsplat(0.0f); /* q * scale + 0 is the same number as q * scale: no kernel of its own for it */
-        if (w->has_min) min[v] = w->half_scales ? vload_half((const uint16_t *)m) : vload(m);
-        if (bits == 8) {
-            scale[v][0] = base * vsplat(0x1p-24f);
+        if (w->offset) min[v] = w->half_scales ? vload_half((const uint16_t *)m) : vload(m);
+        if (w->offset == OFFSET_ZERO) min[v] = -(min[v] * base);
+        if (kind != WHOLE4) {
+            scale[v][0] = base * vsplat(kind == E4M3 ? 0x1p120f : 0x1p-24f);
         } else {
             scale[v][0] = base;
             scale[v][1] = base * vsplat(0x1p-4f);
@@ -49,13 +52,20 @@ INLINE const uint8_t *read_scales(const tm_weight *w, const uint8_t *block, cons
             scale[v][3] = base * vsplat(0x1p-12f);
         }
     }
-    return block + NR * item * (w->has_min ? 2 : 1);
+    return block + header_bytes(w);
 }
 
 /* The j-th k of a word, dequantized. */
-INLINE vf unpack(vu word, const int j, const int bits, const vf scale[4], vf min) {
+INLINE vf unpack(vu word, const int j, const int kind, const vf scale[4], vf min) {
     vf q, s;
-    if (bits == 8) { /* in the top byte it is q * 2^24, sign included */
+    if (kind == FLOAT32) return (vf)word;
+    if (kind == BFLOAT16) return (vf)(j ? word & 0xffff0000u : word << 16);
+    if (kind == FLOAT16) /* an arithmetic shift leaves the sign where it is */
+        return (vf)(((vi)(j ? word : word << 16) >> 3) & (int32_t)0x8fffe000) * vsplat(0x1p112f);
+    if (kind == E4M3) {
+        q = (vf)(((vi)(word << (24 - 8 * j)) >> 4) & (int32_t)0x87f00000);
+        s = scale[0];
+    } else if (kind == WHOLE8) { /* in the top byte it is q * 2^24, sign included */
         q = __builtin_convertvector((vi)((word << (24 - 8 * j)) & 0xff000000u), vf);
         s = scale[0];
     } else {
@@ -72,9 +82,9 @@ INLINE void put(float *out, vf v, int64_t room) {
 
 /* ---------------------------------------------------------------- few rows ---- */
 
-INLINE void direct(const int rows, const int panels, const int bits, const tm_weight *w,
+INLINE void direct(const int rows, const int panels, const int kind, const tm_weight *w,
                    const float *x, float *out, int64_t panel) {
-    const int per_word = bits == 4 ? 8 : bits == 8 ? 4 : 1;
+    const int per_word = codes_a_word(kind);
     const int64_t inputs = w->num_inputs, outputs = w->num_outputs, groups = inputs / w->group;
     vf acc[4][4 * NV];
     UNROLL for (int r = 0; r < rows; ++r)
@@ -85,7 +95,7 @@ INLINE void direct(const int rows, const int panels, const int bits, const tm_we
         const uint8_t *words[4];
         UNROLL for (int p = 0; p < panels; ++p) {
             words[p] = block_at(w, panel + p, g);
-            if (bits != 32) words[p] = read_scales(w, words[p], bits, scale[p], min[p]);
+            if (is_grouped(kind)) words[p] = read_scales(w, words[p], kind, scale[p], min[p]);
         }
         for (int64_t k = 0; k < w->group; k += per_word, xk += per_word) {
             vu word[4 * NV];
@@ -95,8 +105,7 @@ INLINE void direct(const int rows, const int panels, const int bits, const tm_we
             UNROLL for (int j = 0; j < per_word; ++j) {
                 vf weight[4 * NV];
                 UNROLL for (int i = 0; i < panels * NV; ++i)
-                    weight[i] = bits == 32 ? (vf)word[i]
-                                           : unpack(word[i], j, bits, scale[i / NV][i % NV], min[i / NV][i % NV]);
+                    weight[i] = unpack(word[i], j, kind, scale[i / NV][i % NV], min[i / NV][i % NV]);
                 UNROLL for (int r = 0; r < rows; ++r) {
                     vf xj = vsplat(xk[r * inputs + j]);
                     UNROLL for (int i = 0; i < panels * NV; ++i) acc[r][i] = vfma(xj, weight[i], acc[r][i]);
@@ -113,18 +122,21 @@ INLINE void direct(const int rows, const int panels, const int bits, const tm_we
 }
 
 /* One thread's panels: several at once where the rows alone do not fill the registers. */
-INLINE void direct_panels(const int rows, const int at_once, const int bits, const tm_weight *w,
+INLINE void direct_panels(const int rows, const int at_once, const int kind, const tm_weight *w,
                           const float *x, float *out, int64_t from, int64_t to) {
     int64_t panel = from;
-    for (; panel + at_once <= to; panel += at_once) direct(rows, at_once, bits, w, x, out, panel);
-    for (; panel < to; ++panel) direct(rows, 1, bits, w, x, out, panel);
+    for (; panel + at_once <= to; panel += at_once) direct(rows, at_once, kind, w, x, out, panel);
+    for (; panel < to; ++panel) direct(rows, 1, kind, w, x, out, panel);
 }
 
 #define DIRECT(rows, at_once)                                                                             \
     static void direct_##rows(const tm_weight *w, const float *x, float *out, int64_t from, int64_t to) { \
-        if (w->bits == 32) direct_panels(rows, at_once, 32, w, x, out, from, to);                         \
-        else if (w->bits == 8) direct_panels(rows, at_once, 8, w, x, out, from, to);                      \
-        else direct_panels(rows, at_once, 4, w, x, out, from, to);                                        \
+        if (w->kind == FLOAT32) direct_panels(rows, at_once, FLOAT32, w, x, out, from, to);               \
+        else if (w->kind == FLOAT16) direct_panels(rows, at_once, FLOAT16, w, x, out, from, to);          \
+        else if (w->kind == BFLOAT16) direct_panels(rows, at_once, BFLOAT16, w, x, out, from, to);        \
+        else if (w->kind == E4M3) direct_panels(rows, at_once, E4M3, w, x, out, from, to);                \
+        else if (w->kind == WHOLE8) direct_panels(rows, at_once, WHOLE8, w, x, out, from, to);            \
+        else direct_panels(rows, at_once, WHOLE4, w, x, out, from, to);                                   \
     }
 DIRECT(1, 2)
 DIRECT(2, 1)
@@ -133,25 +145,31 @@ DIRECT(4, 1)
 
 /* --------------------------------------------------------------- many rows ---- */
 
-INLINE void unpack_block(const int bits, const tm_weight *w, int64_t panel, int64_t from, int64_t to, float *buffer) {
-    const int per_word = bits == 4 ? 8 : 4;
+INLINE void unpack_block(const int kind, const tm_weight *w, int64_t panel, int64_t from, int64_t to, float *buffer) {
+    const int per_word = codes_a_word(kind);
     for (int64_t k = from; k < to;) {
         const int64_t g = k / w->group, end = min64(to, (g + 1) * w->group);
         vf scale[NV][4], min[NV];
-        const uint8_t *words = read_scales(w, block_at(w, panel, g), bits, scale, min);
+        const uint8_t *words = block_at(w, panel, g);
+        if (is_grouped(kind)) words = read_scales(w, words, kind, scale, min);
         words += (k - g * w->group) / per_word * NR * 4;
         for (; k < end; k += per_word, words += NR * 4)
             UNROLL for (int v = 0; v < NV; ++v) {
                 vu word = vloadu(words + v * VL * 4);
                 UNROLL for (int j = 0; j < per_word; ++j)
-                    vstore(buffer + (k - from + j) * NR + v * VL, unpack(word, j, bits, scale[v], min[v]));
+                    vstore(buffer + (k - from + j) * NR + v * VL, unpack(word, j, kind, scale[v], min[v]));
             }
     }
 }
 
 static void unpack_panel(const tm_weight *w, int64_t panel, int64_t from, int64_t to, float *buffer) {
-    if (w->bits == 8) unpack_block(8, w, panel, from, to, buffer);
-    else unpack_block(4, w, panel, from, to, buffer);
+    switch (w->kind) {
+    case WHOLE4: unpack_block(WHOLE4, w, panel, from, to, buffer); break;
+    case WHOLE8: unpack_block(WHOLE8, w, panel, from, to, buffer); break;
+    case E4M3: unpack_block(E4M3, w, panel, from, to, buffer); break;
+    case BFLOAT16: unpack_block(BFLOAT16, w, panel, from, to, buffer); break;
+    default: unpack_block(FLOAT16, w, panel, from, to, buffer); break;
+    }
 }
 
 /* `rows` rows times `depth` k's of a panel; `first`: start at zero, else go on from what is in `out`. */
@@ -201,7 +219,7 @@ static void panel_rows(const tm_weight *w, const float *x, float *out, int64_t p
     for (int64_t k = 0; k < inputs; k += KB) {
         const int64_t depth = min64(KB, inputs - k);
         const float *weights = buffer;
-        if (w->bits == 32) weights = (const float *)w->data + (panel * inputs + k) * NR;
+        if (w->kind == FLOAT32) weights = (const float *)w->data + (panel * inputs + k) * NR;
         else unpack_panel(w, panel, k, k + depth, buffer);
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t r0 = from + (to - from) * t / tiles, rows = from + (to - from) * (t + 1) / tiles - r0;
@@ -251,10 +269,22 @@ void tm_linear(const tm_weight *w, const float *x, float *out, int64_t rows, int
     }
 }
 
-/* Rows `ids` [count] of a grouped weight, dequantized: out [count, num_inputs]. Returns 0, or 1 + the first bad index. */
+/* The j-th code of a word as a number. */
+INLINE float code_of(int kind, uint32_t word, int j) {
+    switch (kind) {
+    case WHOLE4: return (float)((word >> (4 * j)) & 15u);
+    case WHOLE8: return (float)(int8_t)(word >> (8 * j));
+    case E4M3: return float_of((uint32_t)((int32_t)(word << (24 - 8 * j)) >> 4) & 0x87f00000u) * 0x1p120f;
+    case BFLOAT16: return bf16_to_float((uint16_t)(word >> (16 * j)));
+    default: return half_to_float((uint16_t)(word >> (16 * j)));
+    }
+}
+
+/* Rows `ids` [count] of any weight but float32, dequantized: out [count, num_inputs]. Returns 0, or 1 + the first bad
+ * index. */
 int64_t tm_rows(const tm_weight *w, const int64_t *ids, float *out, int64_t count, int32_t threads) {
     const int64_t inputs = w->num_inputs, item = w->half_scales ? 2 : 4;
-    const int per_word = w->bits == 4 ? 8 : 4;
+    const int per_word = codes_a_word(w->kind), grouped = is_grouped(w->kind);
     for (int64_t i = 0; i < count; ++i)
         if (ids[i] < 0 || ids[i] >= w->num_outputs) return i + 1;
 #pragma omp parallel for num_threads(threads) if (count * inputs > 65536)
@@ -262,18 +292,18 @@ int64_t tm_rows(const tm_weight *w, const int64_t *ids, float *out, int64_t coun
         const int64_t panel = ids[i] / NR, lane = ids[i] % NR;
         for (int64_t k = 0; k < inputs; k += w->group) {
             const uint8_t *block = block_at(w, panel, k / w->group), *s = block + lane * item, *m = s + NR * item;
-            float scale, min = 0.0f;
-            if (w->half_scales) scale = half_to_float(*(const uint16_t *)s);
-            else memcpy(&scale, s, 4);
-            if (w->has_min && w->half_scales) min = half_to_float(*(const uint16_t *)m);
-            else if (w->has_min) memcpy(&min, m, 4);
-            const uint8_t *words = block + NR * item * (w->has_min ? 2 : 1) + lane * 4;
+            float scale = 1.0f, min = 0.0f;
+            if (grouped && w->half_scales) scale = half_to_float(*(const uint16_t *)s);
+            else if (grouped) memcpy(&scale, s, 4);
+            if (w->offset && w->half_scales) min = half_to_float(*(const uint16_t *)m);
+            else if (w->offset) memcpy(&min, m, 4);
+            if (w->offset == OFFSET_ZERO) min = -(min * scale);
+            const uint8_t *words = block + header_bytes(w) + lane * 4;
             for (int64_t j = 0; j < w->group; ++j) {
                 uint32_t word;
                 memcpy(&word, words + j / per_word * NR * 4, 4);
-                int at = (int)(j % per_word);
-                float q = w->bits == 4 ? (float)((word >> (4 * at)) & 15u) : (float)(int8_t)(word >> (8 * at));
-                out[i * inputs + k + j] = fmaf(q, scale, min);
+                const float q = code_of(w->kind, word, (int)(j % per_word));
+                out[i * inputs + k + j] = grouped ? fmaf(q, scale, min) : q;
             }
         }
     }

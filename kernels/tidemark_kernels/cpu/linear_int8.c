@@ -145,7 +145,9 @@ INLINE v8 read_affine(const tm_weight *w, const uint8_t *block, int64_t index) {
 }
 
 INLINE v8 read_min(const tm_weight *w, const uint8_t *block, int64_t index) {
-    return w->has_min ? read_affine(w, block, NR + index) : v8splat(0.0f);
+    if (!w->offset) return v8splat(0.0f);
+    const v8 offset = read_affine(w, block, NR + index);
+    return w->offset == OFFSET_ZERO ? -(offset * read_affine(w, block, index)) : offset;
 }
 
 INLINE v8u load8u(const uint8_t *p) { v8u v; memcpy(&v, p, sizeof v); return v; }
@@ -207,8 +209,8 @@ INLINE void direct_panels(const int rows, const int bits, const int step, const 
 
 #define DIRECT(rows)                                                                                          \
     static void direct_##rows(const tm_weight *w, const rows_t *x, float *out, int64_t from, int64_t to) {    \
-        if (w->bits == 4 && x->step == 32) direct_panels(rows, 4, 32, w, x, out, from, to);                   \
-        else if (w->bits == 4) direct_panels(rows, 4, 16, w, x, out, from, to);                               \
+        if (w->kind == 4 && x->step == 32) direct_panels(rows, 4, 32, w, x, out, from, to);                   \
+        else if (w->kind == 4) direct_panels(rows, 4, 16, w, x, out, from, to);                               \
         else if (x->step == 32) direct_panels(rows, 8, 32, w, x, out, from, to);                              \
         else direct_panels(rows, 8, 16, w, x, out, from, to);                                                 \
     }
@@ -225,7 +227,7 @@ typedef struct {
 } __attribute__((aligned(64))) buffer_t;
 
 static void unpack(const tm_weight *w, int64_t panel, int64_t from, int64_t to, int64_t step, buffer_t *b) {
-    const int per_word = w->bits == 4 ? 8 : 4;
+    const int per_word = w->kind == 4 ? 8 : 4;
     for (int64_t k = from, part = 0; k < to; k += step, ++part) {
         const int64_t g = k / w->group;
         const uint8_t *block = block_at(w, panel, g);
@@ -235,7 +237,7 @@ static void unpack(const tm_weight *w, int64_t panel, int64_t from, int64_t to, 
             v8store(b->affine[part][1] + v * 8, read_min(w, block, v * 8));
         }
         b->words[part] = words;
-        if (w->bits == 8) continue;
+        if (w->kind == 8) continue;
         uint8_t *bytes = b->bytes + (k - from) * NR;
         b->words[part] = bytes;
         for (int64_t i = 0; i < step; i += 8, words += NR * 4, bytes += 2 * NR * 4)
@@ -293,7 +295,7 @@ static tile_fn *const TILES[2][2][MR] = {{NAMES(4, 16), NAMES(4, 32)}, {NAMES(8,
 static void panel_rows(const tm_weight *w, const rows_t *x, float *out, int64_t panel, int64_t from, int64_t to,
                        buffer_t *b) {
     const int64_t inputs = w->num_inputs, outputs = w->num_outputs, tiles = (to - from + MR - 1) / MR;
-    tile_fn *const *chosen = TILES[w->bits == 8][x->step == 32];
+    tile_fn *const *chosen = TILES[w->kind == 8][x->step == 32];
     for (int64_t k = 0; k < inputs; k += KB) {
         const int64_t end = min64(k + KB, inputs), parts = (end - k) / x->step;
         unpack(w, panel, k, end, x->step, b);
@@ -326,7 +328,7 @@ void tm_linear_int8(const tm_weight *w, const float *x, float *room, float *out,
     const rows_t quantized = {(int8_t *)room, room + rows * inputs / 4, inputs, step};
     if (rows <= 0) return;
     if (rows <= DIRECT_ROWS) {
-        for (int64_t r = 0; r < rows; ++r) quantize_row(&quantized, w->bits, x, r);
+        for (int64_t r = 0; r < rows; ++r) quantize_row(&quantized, w->kind, x, r);
 #pragma omp parallel num_threads(threads)
         {
             const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
@@ -343,7 +345,7 @@ void tm_linear_int8(const tm_weight *w, const float *x, float *room, float *out,
     {
         buffer_t buffer;
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; ++r) quantize_row(&quantized, w->bits, x, r);
+        for (int64_t r = 0; r < rows; ++r) quantize_row(&quantized, w->kind, x, r);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t item = 0; item < panels * cuts; ++item) {
             const int64_t cut = item / panels;

@@ -1,8 +1,15 @@
-/* Rows of K and V in 8 bits: elements times one float32 scale a row (a token of a head).
+/* Rows of K and V in 8 and in 4 bits. A row is a token of a head.
  *
- * scale = largest magnitude / largest number of the dtype, so nothing overflows; elements are rounded to nearest even.
- * A row without a number above 2^-100 becomes zeros with scale 0. A row with an infinity or a NaN gets the scale NaN: what
- * is broken stays visible, and no code of a dtype has to mean NaN.
+ * 8 bits: elements times one float32 scale a row. scale = largest magnitude / largest number of the dtype, so nothing
+ * overflows; elements are rounded to nearest even. A row without a number above 2^-100 becomes zeros with scale 0. A row
+ * with an infinity or a NaN gets the scale NaN: what is broken stays visible, and no code of a dtype has to mean NaN.
+ *
+ * 8 bits with a fixed scale: one for all rows of a head, from a calibration, not in the page. What is larger is clipped.
+ * A row with an infinity or a NaN begins with a code that no number becomes, and is read as if its scale were NaN.
+ *
+ * 4 bits: codes 0 to 15, two a byte, the first in the low half. Each GROUP of a row has a scale and a smallest number,
+ * both bfloat16, side by side: number = code x scale + smallest. With one scale a row and no smallest number the loss was
+ * six times as large (docs/decisions/0010). A group with an infinity or a NaN gets the scale NaN.
  */
 #ifndef TIDEMARK_QUANTIZED_H
 #define TIDEMARK_QUANTIZED_H
@@ -13,6 +20,13 @@ typedef uint8_t v8b __attribute__((vector_size(8)));
 typedef int8_t v8c __attribute__((vector_size(8)));
 
 #define E4M3_AS_HALF 0x1p8f /* a code's bits, read as a half with the same exponent field, are so much too small */
+
+#define GROUP 32 /* elements of a 4-bit row that share a scale and a smallest number */
+
+INLINE int64_t groups_of(int64_t count) { return (count + GROUP - 1) / GROUP; }
+
+/* The first code of a row that holds an infinity or a NaN, where the scale is fixed. */
+INLINE uint8_t broken_of(int dtype) { return dtype == DTYPE_I8 ? 0x80 : 0xff; }
 
 INLINE float largest_of(int dtype) { return dtype == DTYPE_I8 ? 127.0f : dtype == DTYPE_E4M3 ? 448.0f : 57344.0f; }
 
@@ -33,7 +47,7 @@ INLINE v8 v8code(const int dtype, const uint8_t *p) {
     return v8read(DTYPE_F16, &h, 0);
 }
 
-/* `count`, a multiple of 8, elements of any dtype but float32. */
+/* `count`, a multiple of 8, elements of any dtype but float32 and 4 bits. */
 INLINE void widen(int dtype, const uint8_t *from, float *to, int64_t count) {
     switch (dtype) {
     case DTYPE_F16: for (int64_t i = 0; i < count; i += 8) v8store(to + i, v8read(DTYPE_F16, from, i)); break;
@@ -49,6 +63,29 @@ INLINE void read_scales(int dtype, const uint8_t *scales, int64_t from, int64_t 
     memcpy(to, scales + from * 4, (size_t)count * 4);
     if (dtype == DTYPE_E4M3)
         for (int64_t i = 0; i < count; ++i) to[i] *= E4M3_AS_HALF;
+}
+
+/* The same where all rows have the scale `fixed`; `rows` are the elements of `count` rows of `d`. */
+INLINE void fixed_scales(int dtype, float fixed, const uint8_t *rows, int64_t d, int64_t count, float *to) {
+    const float scale = dtype == DTYPE_E4M3 ? fixed * E4M3_AS_HALF : fixed;
+    for (int64_t i = 0; i < count; ++i) to[i] = rows[i * d] == broken_of(dtype) ? NAN : scale;
+}
+
+/* `rows` rows of `d` 4-bit elements, with their groups' scales and smallest numbers applied. */
+INLINE void widen4(const uint8_t *from, const uint8_t *scales, float *to, int64_t rows, int64_t d) {
+    const v8u shifts = {0, 4, 8, 12, 16, 20, 24, 28};
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t g = 0; g < d; g += GROUP, scales += 4) {
+            uint16_t pair[2];
+            memcpy(pair, scales, sizeof pair);
+            const v8 scale = v8splat(bf16_to_float(pair[0])), least = v8splat(bf16_to_float(pair[1]));
+            for (int64_t end = min64(d, g + GROUP), i = g; i < end; i += 8, from += 4, to += 8) {
+                const v8u word = (v8u){0} + ((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                                             (uint32_t)from[3] << 24);
+                const v8 code = __builtin_convertvector((v8i)((word >> shifts) & 15u), v8);
+                v8store(to, v8fma(code, scale, least));
+            }
+        }
 }
 
 /* ------------------------------------------------------------------ writing ---- */
@@ -99,6 +136,58 @@ INLINE void quantize(int dtype, const float *row, int64_t count, uint8_t *to, ui
     else if (dtype == DTYPE_I8) quantize_as(DTYPE_I8, row, count, inverse, to);
     else if (dtype == DTYPE_E4M3) quantize_as(DTYPE_E4M3, row, count, inverse, to);
     else quantize_as(DTYPE_E5M2, row, count, inverse, to);
+}
+
+/* One scale for all rows: what is beyond the dtype's largest number is clipped. */
+INLINE void quantize_fixed(int dtype, float fixed, const float *row, int64_t count, uint8_t *to) {
+    const v8 inverse = v8splat(1.0f / fixed), top = v8splat(largest_of(dtype));
+    float clipped[MAX_HEAD];
+    v8 odd = v8splat(0.0f);
+    for (int64_t i = 0; i < count; i += 8) {
+        const v8 x = v8load(row + i) * inverse;
+        odd = odd + v8load(row + i) * v8splat(0.0f);
+        v8store(clipped + i, v8select(x > top, top, v8select(x < -top, -top, x)));
+    }
+    const float sums = v8sum(odd);
+    if (sums != sums) { memset(to, 0, (size_t)count); to[0] = broken_of(dtype); }
+    else if (dtype == DTYPE_I8) quantize_as(DTYPE_I8, clipped, count, 1.0f, to);
+    else if (dtype == DTYPE_E4M3) quantize_as(DTYPE_E4M3, clipped, count, 1.0f, to);
+    else quantize_as(DTYPE_E5M2, clipped, count, 1.0f, to);
+}
+
+/* A group of `count` elements, a multiple of 8: codes at `to`, scale and smallest number at `scale_at`. */
+INLINE void quantize_group4(const float *group, int64_t count, uint8_t *to, uint8_t *scale_at) {
+    v8 top = v8load(group), low = top, odd = v8splat(0.0f);
+    for (int64_t i = 0; i < count; i += 8) {
+        const v8 x = v8load(group + i);
+        top = v8max(x, top);
+        low = v8select(x < low, x, low);
+        odd = odd + x * v8splat(0.0f);
+    }
+    const float sums = v8sum(odd);
+    uint16_t pair[2] = {float_to_bf16(NAN), float_to_bf16(-v8top(-low))};
+    const float least = bf16_to_float(pair[1]), range = v8top(top) - least;
+    float inverse = 0.0f;
+    if (sums == sums && range < INFINITY) {
+        const int flat = !(range >= 0x1p-100f);
+        pair[0] = flat ? 0 : float_to_bf16(range / 15.0f);
+        inverse = flat ? 0.0f : 1.0f / bf16_to_float(pair[0]);
+    } else {
+        pair[1] = 0;
+    }
+    memcpy(scale_at, pair, sizeof pair);
+    if (inverse == 0.0f) { memset(to, 0, (size_t)count / 2); return; }
+    for (int64_t i = 0; i < count; i += 8, to += 4) {
+        v8 x = (v8load(group + i) - v8splat(least)) * v8splat(inverse);
+        x = v8select(x > v8splat(0.0f), x, v8splat(0.0f));
+        const v8i codes = v8whole(v8select(x < v8splat(15.0f), x, v8splat(15.0f)));
+        UNROLL for (int j = 0; j < 4; ++j) to[j] = (uint8_t)(codes[2 * j] | codes[2 * j + 1] << 4);
+    }
+}
+
+INLINE void quantize4(const float *row, int64_t count, uint8_t *to, uint8_t *scales_at) {
+    for (int64_t g = 0; g < count; g += GROUP)
+        quantize_group4(row + g, min64(GROUP, count - g), to + g / 2, scales_at + g / GROUP * 4);
 }
 
 #endif

@@ -21,8 +21,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* dtype codes; `tidemark_kernels.segments.DTYPE_CODES` is the same table. Those from DTYPE_I8 on have scales. */
-enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2, DTYPE_I8 = 3, DTYPE_E4M3 = 4, DTYPE_E5M2 = 5 };
+/* dtype codes; `tidemark_kernels.segments.DTYPE_CODES` is the same table. Those from DTYPE_I8 on are quantized. */
+enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2, DTYPE_I8 = 3, DTYPE_E4M3 = 4, DTYPE_E5M2 = 5, DTYPE_I4 = 6 };
 
 /* ---------------------------------------------------------------- scalars ---- */
 
@@ -53,7 +53,8 @@ INLINE uint16_t float_to_bf16(float f) {
     return (uint16_t)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
 }
 
-INLINE int64_t dtype_bytes(int dtype) { return dtype == DTYPE_F32 ? 4 : dtype < DTYPE_I8 ? 2 : 1; }
+INLINE int64_t dtype_bytes(int dtype) { return dtype == DTYPE_F32 ? 4 : dtype < DTYPE_I8 ? 2 : 1; } /* not of 4 bits */
+INLINE int64_t row_bytes(int dtype, int64_t count) { return dtype == DTYPE_I4 ? count / 2 : count * dtype_bytes(dtype); }
 INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 

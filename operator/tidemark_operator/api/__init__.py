@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark_operator.api.engine import Precision
+from tidemark_operator.api.engine import Precision, ScalesRef
 from tidemark_operator.api.files import load_file, load_text
 from tidemark_operator.api.links import every as engine_links
 from tidemark_operator.api.models import Hardware, Source, Toleration
@@ -16,6 +16,7 @@ __all__ = [
     "InferenceService",
     "Metadata",
     "Precision",
+    "ScalesRef",
     "Source",
     "Spec",
     "Toleration",

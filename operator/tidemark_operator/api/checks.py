@@ -10,12 +10,14 @@ from typing import Any
 from tidemark_operator import errors, names
 from tidemark_operator.api import describe, engine, quantities, view
 from tidemark_runtime.contract import settings
+from tidemark_runtime.planning import fixed_scales
 
 Found = tuple[describe.Loc, object, str, str]
 """Where, what was seen, what was expected, what to do."""
 Rule = Callable[[view.View], Iterator[Found]]
 
 _SOURCE = ("spec", "model", "source")
+_ONE_SCALE = fixed_scales.fixable()
 _MIN_POD_MEMORY = 64 * 2**20
 _MIN_SWAP = 2**20
 _MAX_ANNOTATION_BYTES = 256 * 2**10
@@ -76,7 +78,19 @@ def int4_by_name(doc: view.View) -> Iterator[Found]:
             ("spec", "kvCache", "dtype"),
             "int4",
             "int4 only together with kvCache.allowLossy: true",
-            "Long summaries lose facts with it; int8 does not. Choose int8, or accept the loss by name.",
+            f"{settings.LOSSY_COST}. Measure your own model with `tidemark eval MODEL --kv-cache-dtype int4`. "
+            "Choose int8, or accept the loss by name.",
+        )
+
+
+def scales_need_8_bits(doc: view.View) -> Iterator[Found]:
+    dtype = doc.get("spec", "kvCache", "dtype")
+    if doc.get("spec", "kvCache", "scalesRef") is not None and dtype not in _ONE_SCALE:
+        yield (
+            ("spec", "kvCache", "scalesRef"),
+            errors.Seen(f"scales with kvCache.dtype {dtype}"),
+            f"scales only with one of {', '.join(_ONE_SCALE)}",
+            "Set dtype to that of the scales, or remove scalesRef.",
         )
 
 
@@ -360,6 +374,7 @@ RULES: tuple[Rule, ...] = (
     toleration_makes_sense,
     replicas_within_autoscaling,
     int4_by_name,
+    scales_need_8_bits,
     precision_one_way,
     precision_names_once,
     precision_needs_quantization,

@@ -26,6 +26,12 @@ class MapRef(base.Section):
     name: base.ObjectName = base.field(..., "ConfigMap in the service's own namespace.")
 
 
+class ScalesRef(base.Section):
+    """A ConfigMap with calibrated scales."""
+
+    name: base.ObjectName = base.field(..., "ConfigMap in the service's own namespace.")
+
+
 class Precision(base.Section):
     """What stays at 16 bits while the rest of the KV cache is quantized."""
 
@@ -42,7 +48,11 @@ class KVCache(base.Section):
     dtype: Literal["auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"] = base.field(
         "auto", "Of keys and values. auto: the model's dtype. int4 needs `allowLossy`.", engine="kvCache.dtype"
     )
-    allow_lossy: bool = base.field(False, "Accepts int4, although long summaries lose facts with it.")
+    allow_lossy: bool = base.field(
+        False,
+        "Accepts int4, although facts of long texts are lost with it; the condition LossyKV says so for as long.",
+        engine="kvCache.allowLossy",
+    )
     block_size: int = base.field(16, "Tokens of one page.", unit="tokens", engine="kvCache.blockSize", ge=1, le=256)
     memory_utilization: float = base.field(
         0.9,
@@ -68,6 +78,12 @@ class KVCache(base.Section):
         engine="kvCache.swapSpace",
     )
     precision: Precision = base.field(Precision, "What stays at 16 bits.")
+    scales_ref: ScalesRef | None = base.field(
+        None,
+        "One scale for all tokens of a head, as `tidemark eval calibrate` writes them from your own text, instead of "
+        "one for each token: less memory, and what is larger than anything in that text is clipped. For a `dtype` of "
+        "8 bits.",
+    )
 
 
 class Preemption(base.Section):
@@ -175,7 +191,9 @@ class Watermarks(base.Section):
         0.05, "How far use must fall below a line before the line is left.", engine="scheduler.watermarkHysteresis"
     )
     response: Literal["observe", "tighten"] = base.field(
-        "observe", "observe: condition and event. tighten: a lower soft limit as well, until the pressure is gone."
+        "observe",
+        "observe: condition and event. tighten: above the preempt line a lower `scheduler.maxConcurrencySoft` as well, "
+        "down to half of it, until the pressure is gone; `status.tightened` says so.",
     )
 
 

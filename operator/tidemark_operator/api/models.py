@@ -54,6 +54,9 @@ class Source(base.Section):
     package: PackageSource | None = base.field(None, "A model that `tidemark models` knows by name.")
 
 
+Quantization = Literal["auto", "none", "int8", "int8_weight_only", "fp8_weight_only", "fp8", "awq", "gptq"]
+
+
 class Weights(base.Section):
     """How the weights are held."""
 
@@ -62,10 +65,12 @@ class Weights(base.Section):
         "Of activations and of unquantized weights. auto: the model's own, as far as the device is fast at it.",
         engine="model.dtype",
     )
-    quantization: Literal["auto", "none", "int8", "fp8", "awq", "gptq"] = base.field(
+    quantization: Quantization = base.field(
         "auto",
-        "auto: as the files hold them. none: expanded to `dtype`. int8: as the files hold them, "
-        "unquantized ones rounded to 8 bits, and activations rounded to 8 bits: faster, and less exact.",
+        "auto: as the files hold them. none: expanded to `dtype`. int8_weight_only, fp8_weight_only: unquantized "
+        "matrices are rounded to 8 bits while loading, activations are not. awq, gptq: as auto, and refused where the "
+        "files are something else. int8: as the files hold them, unquantized ones rounded to 8 bits, and activations "
+        "rounded to 8 bits: faster, and less exact.",
         engine="model.quantization",
     )
 
@@ -114,6 +119,12 @@ class Hardware(base.Section):
         "Memory of one device to plan with; with `cpu`, the memory of the pod (request and limit).",
         unit="bytes",
         default_text="what the device reports; with `cpu`, no limit",
+    )
+    strict_kernels: bool | None = base.field(
+        None,
+        "Whether an engine that finds the planned kernels missing stays not ready, instead of serving slowly.",
+        default_text="true on a device, false with `cpu`",
+        engine="hardware.strictKernels",
     )
     node_selector: base.Labels = base.field(dict, "Labels a node must have.")
     tolerations: list[Toleration] = base.field(list, "Taints the pods accept.", max_length=64)

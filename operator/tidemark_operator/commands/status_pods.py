@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemark_operator.commands import status_advice, status_text
@@ -80,10 +80,7 @@ def _engine(engine: Mapping[str, Any], marks: str) -> Iterator[status_text.Line]
         yield status_text.row("worker", ", ".join(f"{key} {worker[key]}" for key in _WORKER_KEYS if key in worker))
     if engine["kernelPaths"]:
         yield status_text.row("kernels", "; ".join(_by_path(engine["kernelPaths"])))
-    if "torch" in engine["kernelPaths"].values():
-        yield status_text.row(
-            "SLOW", f"kernels run on plain torch: {worker.get('kernels', 'no reason given')}", "yellow"
-        )
+    yield from _unplanned(engine["kernelPaths"])
 
 
 def _generation(config: Mapping[str, Any]) -> str:
@@ -98,9 +95,24 @@ def _lines_of_memory(overview: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} from {marks[name]:.0%}" for name in ("queue", "preempt") if marks.get(name) is not None)
 
 
-def _by_path(paths: Mapping[str, str]) -> list[str]:
-    """`cpu-c: paged_attention, rms_norm`: ops by the path that runs them."""
-    grouped: dict[str, list[str]] = {}
-    for op, path in sorted(paths.items()):
-        grouped.setdefault(path, []).append(op)
-    return [f"{path}: {', '.join(ops)}" for path, ops in grouped.items()]
+def _by_path(paths: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`cpu-c: paged_attention (int8), rms_norm (float32)`: ops, with the dtypes they ran in, by the path."""
+    grouped: dict[str, dict[str, list[str]]] = {}
+    for each in paths:
+        grouped.setdefault(each["path"], {}).setdefault(each["op"], []).append(each["dtype"])
+    lines = []
+    for path, ops in sorted(grouped.items()):
+        named = ", ".join(f"{op} ({', '.join(dtypes)})" for op, dtypes in sorted(ops.items()))
+        lines.append(f"{path}: {named}")
+    return lines
+
+
+def _unplanned(paths: Sequence[Mapping[str, Any]]) -> Iterator[status_text.Line]:
+    """What runs on another path than planned, one line for each reason."""
+    by_reason: dict[tuple[str, str, str], set[str]] = {}
+    for each in paths:
+        if each["path"] != each["planned"]:
+            by_reason.setdefault((each["path"], each["planned"], each["reason"]), set()).add(each["op"])
+    for (path, planned, reason), ops in sorted(by_reason.items()):
+        text = f"{', '.join(sorted(ops))} run on {path} instead of {planned}: {reason or 'no reason given'}"
+        yield status_text.row("SLOW", text, "yellow")

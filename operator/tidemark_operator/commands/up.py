@@ -20,8 +20,9 @@ from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.local import backend, control, files, translate
-from tidemark_operator.commands import documents, model_fetch, up_machine, up_session, up_view
+from tidemark_operator.commands import documents, model_fetch, up_inputs, up_machine, up_session, up_view
 from tidemark_operator.reconcile import loop, reconciler
+from tidemark_runtime.contract import settings as settings_contract
 
 _FILE_POLL_SECONDS = 0.5
 _LOG_BYTES = 1 << 20
@@ -35,6 +36,7 @@ class Options:
     file: Path
     port: int = 8000
     secrets: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    config_maps: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     exit_on_failure: bool = False
     root: Path = dataclasses.field(default_factory=files.root)
     programs: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: translate.PROGRAMS)
@@ -51,24 +53,30 @@ def command(
         list[str] | None,
         typer.Option(help="NAME=FILE: a Secret that the manifest names, such as access.apiKeysSecretRef"),
     ] = None,
+    configmap: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=FILE: the precision map that kvCache.precision.mapRef names; read at an engine's start"
+        ),
+    ] = None,
     exit_on_failure: Annotated[
         bool, typer.Option("--exit-on-failure", help="End with 1 at the first problem instead of trying again")
     ] = False,
 ) -> None:
     """Run an InferenceService manifest on this machine, no cluster needed. Ctrl-C ends it and everything it started."""
-    options = Options(file=file, port=port, secrets=parse_secrets(secret or ()), exit_on_failure=exit_on_failure)
+    options = Options(
+        file=file,
+        port=port,
+        secrets=parse_secrets(secret or ()),
+        config_maps=up_inputs.parse_pairs("--configmap", configmap or (), "found=./map.yaml"),
+        exit_on_failure=exit_on_failure,
+    )
     raise typer.Exit(asyncio.run(run(options)))
 
 
 def parse_secrets(pairs: Sequence[str]) -> dict[str, Path]:
     """`NAME=FILE` each. Raises `ManifestFileError`."""
-    found = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path):
-            raise errors.ManifestFileError(f"--secret: got {pair!r}, expected NAME=FILE, for example keys=./keys.txt")
-        found[name] = Path(path)
-    return found
+    return up_inputs.parse_pairs("--secret", pairs, "keys=./keys.txt")
 
 
 async def run(options: Options) -> int:
@@ -77,7 +85,8 @@ async def run(options: Options) -> int:
     Raises `OperatorError` when it cannot start: wrong manifest, name taken, port taken, model not to be had.
     """
     service = _the_service(options.file)
-    secrets = {name: _secret(path) for name, path in options.secrets.items()}
+    secrets = {name: up_inputs.secret(path) for name, path in options.secrets.items()}
+    config_maps = {name: up_inputs.config_map(path) for name, path in options.config_maps.items()}
     folder = files.ServiceFolder(options.root, service.name)
     folder.acquire()
     try:
@@ -85,7 +94,7 @@ async def run(options: Options) -> int:
             async with backend.LocalCluster(
                 folder, options.port, settings=options.local, programs=options.programs
             ) as cluster:
-                up = _Up(options, service, secrets, folder, cluster, signals)
+                up = _Up(options, service, (secrets, config_maps), folder, cluster, signals)
                 return await up.run()
     finally:
         folder.release()
@@ -98,14 +107,14 @@ class _Up:
         self,
         options: Options,
         service: api.InferenceService,
-        secrets: Mapping[str, Mapping[str, bytes]],
+        inputs: tuple[Mapping[str, Mapping[str, bytes]], Mapping[str, Mapping[str, str]]],
         folder: files.ServiceFolder,
         cluster: backend.LocalCluster,
         signals: asyncio.Queue[int],
     ) -> None:
         self._options = options
         self._service = service
-        self._secrets = secrets
+        self._secrets, self._config_maps = inputs
         self._folder = folder
         self._cluster = cluster
         self._signals = signals
@@ -122,6 +131,8 @@ class _Up:
         with self._view:
             for name, data in self._secrets.items():
                 self._session.put_secret(name, data)
+            for name, texts in self._config_maps.items():
+                self._session.put_config_map(name, texts)
             await self._session.submit(documents.document_of(self._service))
             clock = clock_.SystemClock()
             token = secrets_.token_hex(32)
@@ -188,19 +199,21 @@ class _Up:
         return None
 
     async def _follow_files(self, seen: object) -> None:
-        """Take over every edit of the manifest and of the Secrets' files; one that is wrong changes nothing."""
-        seen_secrets = {name: _fingerprint(path) for name, path in self._options.secrets.items()}
+        """Take over every edit of the manifest and of the other files; one that is wrong changes nothing."""
+        inputs = [(name, path, self._take_over_secret) for name, path in self._options.secrets.items()]
+        inputs += [(name, path, self._take_over_config_map) for name, path in self._options.config_maps.items()]
+        seen_inputs = [_fingerprint(path) for _, path, _ in inputs]
         while True:
             await asyncio.sleep(_FILE_POLL_SECONDS)
             now = _fingerprint(self._options.file)
             if now != seen:
                 seen = now
                 await self._take_over()
-            for name, path in self._options.secrets.items():
+            for index, (name, path, take_over) in enumerate(inputs):
                 now = _fingerprint(path)
-                if now != seen_secrets[name]:
-                    seen_secrets[name] = now
-                    self._take_over_secret(name, path)
+                if now != seen_inputs[index]:
+                    seen_inputs[index] = now
+                    take_over(name, path)
 
     async def _take_over(self) -> None:
         try:
@@ -211,9 +224,15 @@ class _Up:
 
     def _take_over_secret(self, name: str, path: Path) -> None:
         try:
-            self._session.put_secret(name, _secret(path))
+            self._session.put_secret(name, up_inputs.secret(path))
         except errors.OperatorError as error:
             self._view.problem(f"{error}\nThe keys that were read before go on.")
+
+    def _take_over_config_map(self, name: str, path: Path) -> None:
+        try:
+            self._session.put_config_map(name, up_inputs.config_map(path))
+        except (errors.OperatorError, settings_contract.ConfigError) as error:
+            self._view.problem(f"{error}\nWhat was read before goes on.")
 
 
 def _the_service(file: Path) -> api.InferenceService:
@@ -225,16 +244,6 @@ def _the_service(file: Path) -> api.InferenceService:
             "Put each into a file of its own and start one `tidemark up` for each"
         )
     return services[0]
-
-
-def _secret(path: Path) -> dict[str, bytes]:
-    """A file becomes the key `keys`, a folder one key a file. Raises `ManifestFileError`."""
-    try:
-        if path.is_dir():
-            return {item.name: item.read_bytes() for item in sorted(path.iterdir()) if item.is_file()}
-        return {names.KEYS_FILE: path.read_bytes()}
-    except OSError as error:
-        raise errors.ManifestFileError(f"{path}: the Secret's file cannot be read: {error.strerror}") from error
 
 
 def _fingerprint(path: Path) -> object:

@@ -73,6 +73,13 @@ class Session:
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}
         self._cluster.objects.apply(secret, _MANAGER)
 
+    def put_config_map(self, name: str, data: Mapping[str, str]) -> None:
+        """Create or replace a ConfigMap that the manifest refers to."""
+        metadata = {"name": name, "namespace": self._key.namespace}
+        self._cluster.objects.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}, _MANAGER
+        )
+
     async def overview(self) -> dict[str, Any]:
         """Everything `tidemark status` shows; what `--output json` prints."""
         service = self._cluster.objects.get(self._key) or {}

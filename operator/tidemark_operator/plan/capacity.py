@@ -2,10 +2,12 @@
 
 Known are the models that `tidemark models` knows by name, and every model that an engine of this service has loaded
 before (`status.shape`). Of another one nothing is known before its first start; the engine then does the same sum.
+`tidemark plan` asks here, too, and may bring a shape of its own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +15,10 @@ from typing import Any
 from tidemark_operator import api, effects
 from tidemark_operator.api import quantities
 from tidemark_operator.plan import engine_config, layout
-from tidemark_runtime.planning import capacity
+from tidemark_runtime.planning import capacity, page_layout
 
 _MIB_BYTES = 1024 * 1024
+CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,49 +37,53 @@ class Fit:
 
 def fit(service: api.InferenceService, status: Mapping[str, Any]) -> Fit:
     """Whether one pod of `service` fits; `status` is what was last written of it."""
-    shape, overhead_bytes = _shape(service, status)
-    limit_bytes = _limit_bytes(service.spec.hardware)
+    shape, overhead_bytes = known_shape(service, status)
+    limit_bytes = device_bytes(service.spec.hardware)
     if shape is None:
         return Fit(None, "The model's size is not known before its first start; the engine does the sum then.")
     if limit_bytes is None:
         return Fit(None, "spec.hardware.memory is not set; the engine does the sum with what it finds.")
-    wanted = _wanted(service, limit_bytes, overhead_bytes)
+    asked = wanted(service, limit_bytes, overhead_bytes)
     try:
-        sum_ = capacity.plan(shape, wanted)
+        sum_ = capacity.plan(shape, asked)
     except capacity.CapacityError as error:
         return Fit(False, f"{_sentence(str(error))}. No pods are started for this spec.")
-    tokens = sum_.num_pages * wanted.block_size
+    tokens = sum_.num_pages * asked.block_size
     terms = " + ".join(f"{name} {_mib(size)}" for name, size in sum_.parts_bytes.items())
     total_bytes = sum(sum_.parts_bytes.values())
-    return Fit(
-        True,
-        f"{terms} = {_mib(total_bytes)} of {_mib(limit_bytes)}: room for {tokens:,} tokens in "
-        f"{sum_.num_pages:,} pages.",
+    where = f" of each of {asked.num_devices} devices" if asked.num_devices > 1 else ""
+    message = (
+        f"{terms} = {_mib(total_bytes)} of {_mib(limit_bytes)}{where}: room for {tokens:,} tokens in "
+        f"{sum_.num_pages:,} pages."
     )
+    return Fit(True, " ".join([message, *assumptions(service, shape, asked)]))
 
 
-def _shape(service: api.InferenceService, status: Mapping[str, Any]) -> tuple[capacity.ModelShape | None, int]:
-    """What an engine measured comes before what a table says."""
+def known_shape(
+    service: api.InferenceService, status: Mapping[str, Any]
+) -> tuple[capacity.ModelShape | None, int | None]:
+    """The model's shape, and its overhead where an engine measured it. What was measured comes before what a table
+    says."""
     source, kept = layout.model_source(service.spec.model.source), status.get("shape")
     if isinstance(kept, Mapping) and kept.get("source") == source:
         values: dict[str, Any] = {name: kept.get(_camel(name)) for name in capacity.ModelShape.__dataclass_fields__}
         if all(isinstance(value, int) and value > 0 for value in values.values()):
-            return capacity.ModelShape(**values), int(kept.get("overheadBytes") or capacity.OVERHEAD_BYTES)
+            return capacity.ModelShape(**values), int(kept.get("overheadBytes") or 0) or None
     package = service.spec.model.source.package
     known = capacity.KNOWN_SHAPES.get(package.name) if package is not None else None
-    return known, capacity.OVERHEAD_BYTES
+    return known, None
 
 
-def _limit_bytes(hardware: api.Hardware) -> int | None:
-    """Of a pod; with devices, `memory` is that of one."""
-    if hardware.memory is None:
-        return None
-    each = quantities.to_bytes(hardware.memory)
-    return each if hardware.resource_name == "cpu" else each * hardware.count
+def device_bytes(hardware: api.Hardware) -> int | None:
+    """Of one device; on a processor of the pod. None where the manifest does not say."""
+    return None if hardware.memory is None else quantities.to_bytes(hardware.memory)
 
 
-def _wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int) -> capacity.Wanted:
-    parsed = engine_config.parse(service)
+def wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int | None = None) -> capacity.Wanted:
+    """What `service` asks for, `auto` resolved. `limit_bytes`: of one device; `overhead_bytes`: None, not measured."""
+    parsed, hardware = engine_config.parse(service), service.spec.hardware
+    on_device = hardware.resource_name != CPU
+    assumed = capacity.DEVICE_OVERHEAD_BYTES if on_device else capacity.OVERHEAD_BYTES
     return capacity.Wanted(
         kv_dtype=_kv_dtype(service),
         block_size=parsed.kv_cache.block_size,
@@ -85,10 +92,34 @@ def _wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int
         max_num_batched_tokens=parsed.scheduler.max_num_batched_tokens,
         max_context_tokens=parsed.model.max_context_tokens,
         limit_bytes=limit_bytes,
-        overhead_bytes=overhead_bytes,
-        # The limit of devices is their own memory, and the host's is no part of it.
+        num_devices=hardware.count if on_device else 1,
+        overhead_bytes=assumed if overhead_bytes is None else overhead_bytes,
+        graphs_bytes=capacity.DEVICE_GRAPHS_BYTES if on_device else 0,
+        item_bytes=2 if on_device else 4,
+        heap_share=capacity.DEVICE_HEAP_SHARE if on_device else capacity.HEAP_SHARE,
         precision=parsed.kv_cache.precision,
-        swap_bytes=parsed.kv_cache.swap_space if service.spec.hardware.resource_name == "cpu" else 0,
+        # The limit of devices is their own memory, and the host's is no part of it.
+        fixed_scales=parsed.kv_cache.scales_file is not None,
+        num_pages=parsed.kv_cache.num_pages,
+        memory_bytes=parsed.kv_cache.memory,
+        swap_bytes=0 if on_device else parsed.kv_cache.swap_space,
+    )
+
+
+def assumptions(service: api.InferenceService, shape: capacity.ModelShape, asked: capacity.Wanted) -> tuple[str, ...]:
+    """Sentences about what the sum could not look at, each with what it can change."""
+    reference = service.spec.kv_cache.precision.map_ref
+    if reference is None or not page_layout.KV_DTYPES[asked.kv_dtype].scaled:
+        return ()
+    try:
+        least = capacity.plan(shape, dataclasses.replace(asked, kv_dtype="bfloat16"))
+    except capacity.CapacityError:
+        kept = "not one page"
+    else:
+        kept = f"{least.num_pages * asked.block_size:,} tokens"
+    return (
+        f"The precision map in ConfigMap {reference.name} (spec.kvCache.precision.mapRef) is not read here, and the "
+        f"sum is without it: each segment that it keeps at 16 bits takes room; one that kept all would leave {kept}.",
     )
 
 
@@ -100,7 +131,7 @@ def _kv_dtype(service: api.InferenceService) -> str:
     dtype = service.spec.model.weights.dtype
     if dtype != "auto":
         return dtype
-    return "float32" if service.spec.hardware.resource_name == "cpu" else "bfloat16"
+    return "float32" if service.spec.hardware.resource_name == CPU else "bfloat16"
 
 
 def _sentence(text: str) -> str:

@@ -30,7 +30,7 @@ def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     sections = _linked(service)
     made: dict[str, dict[str, Any]] = {
         "model": {"source": layout.model_source(service.spec.model.source), "name": service.model_name},
-        "kvCache": _precision(service.spec.kv_cache.precision),
+        "kvCache": {**_precision(service.spec.kv_cache.precision), **_scales(service.spec.kv_cache.scales_ref)},
         "server": _server(service.spec),
         "hardware": _hardware(service.spec.hardware),
     }
@@ -83,6 +83,12 @@ def restart_hash(service: api.InferenceService) -> str:
     return settings.restart_hash(parse(service))
 
 
+def soft_limit(service: api.InferenceService) -> int:
+    """Requests that the spec lets run at once in an engine."""
+    scheduler = parse(service).scheduler
+    return min(scheduler.max_concurrency_soft or scheduler.max_num_seqs, scheduler.max_num_seqs)
+
+
 def _linked(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     """What the spec says of the engine's settings, field by field."""
     sections: dict[str, dict[str, Any]] = {}
@@ -109,6 +115,10 @@ def _precision(wanted: api.Precision) -> dict[str, Any]:
     rules = [{"layers": _joined(wanted.keep_layers)}] if wanted.keep_layers else []
     rules += [{"layers": layer, "heads": _joined(heads)} for layer, heads in wanted.keep_heads.items() if heads]
     return {"precision": rules or None}
+
+
+def _scales(wanted: api.ScalesRef | None) -> dict[str, Any]:
+    return {} if wanted is None else {"scalesFile": layout.SCALES_PATH}
 
 
 def _joined(numbers: list[int]) -> str:

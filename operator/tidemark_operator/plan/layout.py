@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 
 from tidemark_operator import api, names
-from tidemark_runtime.planning import precision_map
+from tidemark_runtime.planning import fixed_scales, precision_map
 
 CONFIG_DIR = "/etc/tidemark"
 KEYS_DIR = "/run/tidemark/keys"
 ADMIN_DIR = "/run/tidemark/admin"
 TLS_DIR = "/run/tidemark/tls"
 PRECISION_DIR = "/run/tidemark/precision"
+SCALES_DIR = "/run/tidemark/scales"
 MODELS_DIR = "/models"
 STORE_DIR = "/var/lib/tidemark/models"
 CACHE_DIR = "/var/cache/tidemark"
@@ -20,6 +21,7 @@ CACHE_DIR = "/var/cache/tidemark"
 CONFIG_PATH = f"{CONFIG_DIR}/{names.CONFIG_FILE}"
 ADMIN_TOKEN_PATH = f"{ADMIN_DIR}/{names.ADMIN_TOKEN_FILE}"
 PRECISION_PATH = f"{PRECISION_DIR}/{precision_map.CONFIG_MAP_KEY}"
+SCALES_PATH = f"{SCALES_DIR}/{fixed_scales.CONFIG_MAP_KEY}"
 TLS_CERT_PATH = f"{TLS_DIR}/tls.crt"
 TLS_KEY_PATH = f"{TLS_DIR}/tls.key"
 """The entries that a Secret of type `kubernetes.io/tls` has."""

@@ -57,6 +57,8 @@ def _inputs(service: api.InferenceService, engine: engine_config.Engine) -> list
         found.append(_secret("api-keys", layout.KEYS_DIR, keys.name))
     if (precision := service.spec.kv_cache.precision.map_ref) is not None:
         found.append(_Volume("precision", layout.PRECISION_DIR, {"configMap": {"name": precision.name}}))
+    if (scales := service.spec.kv_cache.scales_ref) is not None:
+        found.append(_Volume("scales", layout.SCALES_DIR, {"configMap": {"name": scales.name}}))
     if tls is not None:
         found.append(_secret("tls", layout.TLS_DIR, tls.name))
     return found

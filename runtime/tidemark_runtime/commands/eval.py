@@ -1,24 +1,19 @@
-"""`tidemark eval MODEL` and `tidemark eval sensitivity MODEL`: what quantized KV memory costs in accuracy."""
+"""`tidemark eval MODEL`, `tidemark eval sensitivity MODEL`: what quantized KV memory and weights cost in accuracy."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rich.console
-import rich.progress
-import rich.table
 import typer
 import typer.core
 
 from tidemark_runtime import errors, model_store
+from tidemark_runtime.commands import eval_calibrate, eval_terminal
 from tidemark_runtime.evaluation import configurations, items, page, results, sensitivity, tables
-from tidemark_runtime.model import sources
+from tidemark_runtime.model import identity, sources
 from tidemark_runtime.planning import page_layout
 
 if TYPE_CHECKING:
@@ -27,17 +22,7 @@ if TYPE_CHECKING:
 EXIT_OVER = 1
 """A limit is broken, or no map keeps within it."""
 DEFAULT_RESULTS = Path("eval-results")
-_FILE_WIDTH = 160
-"""Characters a line where nobody looks: no cell is cut."""
 _PLAN = items.Plan()
-_CONFIG_MAP_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-
-
-class Output(StrEnum):
-    """How the result is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class ModelFirst(typer.core.TyperGroup):
@@ -52,7 +37,7 @@ class ModelFirst(typer.core.TyperGroup):
 app = typer.Typer(
     name="eval",
     cls=ModelFirst,
-    help="Measure what quantized KV memory costs in accuracy, beside the unquantized model.",
+    help="Measure what quantized KV memory and weights cost in accuracy, beside the unquantized model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -69,9 +54,23 @@ MapOption = Annotated[
     Path | None,
     typer.Option("--precision-map", metavar="FILE", help="Measure every dtype also with this map, file or ConfigMap"),
 ]
+ScalesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--scales-file", metavar="FILE", help="Measure the dtype of this file, of `calibrate`, also with its scales"
+    ),
+]
+QuantizationOption = Annotated[
+    list[str] | None,
+    typer.Option("--quantization", help="Of weights, beside the unquantized ones; may be repeated"),
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="MODEL16", help="What an AWQ or GPTQ checkpoint was made from"),
+]
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where measurements are kept")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the same run if it was stopped")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json for scripts")]
+OutputOption = Annotated[eval_terminal.Output, typer.Option("--output", "-o", help="text, or json for scripts")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one page with plots")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="(default: all usable cores)")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the made texts")]
@@ -83,7 +82,10 @@ def run(
     kv_cache_dtype: Annotated[
         list[str] | None, typer.Option("--kv-cache-dtype", help="What to measure; may be repeated (default: int8)")
     ] = None,
+    quantization: QuantizationOption = None,
+    baseline: BaselineOption = None,
     precision_map: MapOption = None,
+    scales_file: ScalesOption = None,
     base_dtype: BaseOption = "auto",
     text: TextOption = None,
     parts: Annotated[str, typer.Option("--parts", help="Which, with commas")] = ",".join(items.PARTS),
@@ -111,7 +113,7 @@ def run(
         Path | None, typer.Option("--compare", metavar="OTHER.json", help="A result of before, to stand beside")
     ] = None,
     html: HtmlOption = None,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = eval_terminal.Output.TEXT,
     threads: ThreadsOption = None,
 ) -> None:
     """Compare configurations with the unquantized model: KL, perplexity, same text, facts found, fields extracted."""
@@ -127,37 +129,55 @@ def run(
     )
     limits = results.Limits(max_kl, max_perplexity_rise)
     _check_limits(limits, plan)
-    _check_file("--html", html, ".html")
-    dtypes = kv_cache_dtype or ["int8"]
+    eval_terminal.check_file("--html", html, ".html")
+    dtypes = kv_cache_dtype or ([] if quantization or baseline else ["int8"])
     configurations.check_dtypes(dtypes)
+    configurations.check_quantizations(quantization or [])
+    _check_needs_dtype(dtypes, {"--precision-map": precision_map, "--scales-file": scales_file})
     wanted_map = None if precision_map is None else configurations.read_map(precision_map)
+    wanted_scales = None if scales_file is None else configurations.read_scales(scales_file)
     other = None if compare is None else results.read(compare)
     source = sources.resolve(model, model_store.default_store(os.environ))
+    original = None if baseline is None else sources.resolve(baseline, model_store.default_store(os.environ))
     own_text = None if text is None else items.read_text(text)
-    from tidemark_runtime.evaluation import regression, subject  # here: torch takes seconds, wrong options none
+    from tidemark_runtime.evaluation import regression, weight_subjects  # here: torch takes seconds, wrong options none
 
-    with _progress() as show:
-        loaded = subject.load(source, threads, lambda phase, share: show(phase, round(share * 100), 100))
+    with eval_terminal.progress() as show:
+        subjects = weight_subjects.load(
+            weight_subjects.Wanted(source=source, quantizations=quantization or [], baseline=original),
+            threads,
+            lambda phase, share: show(phase, round(share * 100), 100),
+        )
+        loaded = subjects.base
+        base = _base(base_dtype, loaded)
+        others = configurations.chosen(dtypes, wanted_map, loaded.target(base))
+        if wanted_scales is not None:
+            weights = identity.of(source)
+            others = configurations.with_scales(others, wanted_scales, loaded.target(base), weights)
         wanted = regression.Run(
             subject=loaded,
             text=own_text or items.made_text(loaded.encoder, plan),
             plan=plan,
-            base_dtype=_base(base_dtype, loaded),
-            others=tuple(configurations.chosen(dtypes, wanted_map, loaded.target(dtypes[0]))),
+            base_dtype=base,
+            others=(*others, *subjects.configurations(base)),
+            weights=subjects.others,
         )
         found = regression.measure(wanted, results_folder, resume=resume, progress=show)
     over = results.over(found, limits)
     mapping = {**results.to_mapping(found), "over": over}
     folder = regression.run_folder(wanted, results_folder)
     changes, differences = ([], []) if other is None else results.compare(mapping, other)
-    _write("--results", folder / results.RESULT_FILE, results.to_json(mapping))
+    eval_terminal.write("--results", folder / results.RESULT_FILE, results.to_json(mapping))
     if html is not None:
-        _write("--html", html, page.of_result(found, over, changes))
-    if output is Output.JSON:
+        eval_terminal.write("--html", html, page.of_result(found, over, changes))
+    if output is eval_terminal.Output.JSON:
         typer.echo(results.to_json({**mapping, "compared": [_change(change) for change in changes]}))
     else:
         _print_result(found, folder, changes, differences)
     _end(over)
+
+
+app.command("calibrate")(eval_calibrate.calibrate)
 
 
 @app.command("sensitivity")
@@ -192,26 +212,29 @@ def find_map(
     results_folder: ResultsOption = DEFAULT_RESULTS,
     resume: ResumeOption = False,
     html: HtmlOption = None,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = eval_terminal.Output.TEXT,
     threads: ThreadsOption = None,
 ) -> None:
     """Rank layers and heads, K and V apart, by what quantizing them costs, and find the smallest precision map."""
-    _one_of("--method", method, sensitivity.METHODS)
-    _one_of("--detail", detail, sensitivity.DETAILS)
+    eval_terminal.one_of("--method", method, sensitivity.METHODS)
+    eval_terminal.one_of("--detail", detail, sensitivity.DETAILS)
     configurations.check_dtypes([kv_cache_dtype])
     for name, file, suffix in (("--html", html, ".html"), ("--map", map_file, ".yaml")):
-        _check_file(name, file, suffix)
-    if config_map is not None and not _CONFIG_MAP_NAME.fullmatch(config_map):
-        raise errors.ConfigError([errors.Problem("--configmap", config_map, "a name of small letters, digits and -")])
+        eval_terminal.check_file(name, file, suffix)
+    eval_terminal.check_config_map(config_map)
     source = sources.resolve(model, model_store.default_store(os.environ))
     own_text = None if text is None else items.read_text(text)
     from tidemark_runtime.evaluation import losses, map_search, subject  # here, as above
 
     plan = items.Plan(text_tokens=tokens, window_tokens=window, seed=seed)
-    with _progress() as show:
+    with eval_terminal.progress() as show:
         loaded = subject.load(source, threads, lambda phase, share: show(phase, round(share * 100), 100))
         aim = loaded.target(kv_cache_dtype)
-        keep = aim.keep_dtype if keep_dtype == "auto" else _one_of("--keep-dtype", keep_dtype, page_layout.KV_DTYPES)
+        keep = (
+            aim.keep_dtype
+            if keep_dtype == "auto"
+            else eval_terminal.one_of("--keep-dtype", keep_dtype, page_layout.KV_DTYPES)
+        )
         if keep == kv_cache_dtype:
             raise errors.ConfigError([errors.Problem("--keep-dtype", keep, "another dtype than --kv-cache-dtype")])
         words = own_text or items.made_text(loaded.encoder, plan)
@@ -223,11 +246,13 @@ def find_map(
     notes = {"model": loaded.name, "kvDtype": kv_cache_dtype}
     map_text = configurations.map_text(found.segments, aim.shape, notes) if found.segments else None
     mapping = map_search.to_mapping(found, notes, map_text)
-    _write("--results", search.kept.folder / results.RESULT_FILE, results.to_json(mapping))
+    eval_terminal.write("--results", search.kept.folder / results.RESULT_FILE, results.to_json(mapping))
     if html is not None:
-        _write("--html", html, page.of_sensitivity(found, map_text, {**notes, "text": words.name, "method": method}))
+        eval_terminal.write(
+            "--html", html, page.of_sensitivity(found, map_text, {**notes, "text": words.name, "method": method})
+        )
     _write_maps(map_text, map_file, config_map)
-    if output is Output.JSON:
+    if output is eval_terminal.Output.JSON:
         typer.echo(results.to_json(mapping))
     else:
         _print_found(found, search.kept.folder, map_text)
@@ -246,9 +271,11 @@ def _write_maps(map_text: str | None, map_file: Path | None, config_map: str | N
     if map_text is None:
         return
     if map_file is not None:
-        _write("--map", map_file, map_text)
+        eval_terminal.write("--map", map_file, map_text)
     if config_map is not None:
-        _write("--configmap", Path(f"{config_map}.yaml"), configurations.config_map_text(config_map, map_text))
+        eval_terminal.write(
+            "--configmap", Path(f"{config_map}.yaml"), configurations.config_map_text(config_map, map_text)
+        )
 
 
 def _parts(given: str) -> tuple[str, ...]:
@@ -266,93 +293,45 @@ def _lengths(given: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
+def _check_needs_dtype(dtypes: Sequence[str], options: Mapping[str, Path | None]) -> None:
+    given = [name for name, file in options.items() if file is not None]
+    if given and not dtypes:
+        expected = f"a dtype of K and V, which {given[0]} is for"
+        raise errors.ConfigError([errors.Problem("--kv-cache-dtype", errors.Seen("none"), expected)])
+
+
 def _check_limits(limits: results.Limits, plan: items.Plan) -> None:
     if limits != results.Limits() and items.TEXT not in plan.parts:
         expected = "text among them, where --max-kl or --max-perplexity-rise is given"
         raise errors.ConfigError([errors.Problem("--parts", ",".join(plan.parts), expected)])
 
 
-def _one_of(option: str, value: str, known: Sequence[str] | dict[str, Any]) -> str:
-    if value not in known:
-        raise errors.ConfigError([errors.Problem(option, value, f"one of {', '.join(known)}")])
-    return value
-
-
 def _base(wanted: str, loaded: subjects.Subject) -> str:
-    return loaded.dtype if wanted == "auto" else _one_of("--base-dtype", wanted, page_layout.KV_DTYPES)
-
-
-def _check_file(option: str, file: Path | None, suffix: str) -> None:
-    """What is wrong with the name is said before a long run."""
-    if file is None:
-        return
-    if file.suffix != suffix:
-        raise errors.ConfigError([errors.Problem(option, str(file), f"a file name that ends in {suffix}")])
-    if not file.parent.is_dir():
-        raise errors.ConfigError([errors.Problem(option, str(file), "a file in a folder that exists")])
-
-
-def _write(option: str, file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        remedy = f"It says: {error.strerror or error}"
-        raise errors.ConfigError([errors.Problem(option, str(file), "a file that can be written", remedy)]) from error
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A bar on standard error where that is a terminal, and nothing else."""
-    console = rich.console.Console(stderr=True)
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.TaskProgressColumn(),
-        rich.progress.TimeRemainingColumn(),
-    )
-    with rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("loading", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+    return loaded.dtype if wanted == "auto" else eval_terminal.one_of("--base-dtype", wanted, page_layout.KV_DTYPES)
 
 
 def _print_result(
     found: results.Result, folder: Path, changes: Sequence[results.Change], differences: Sequence[str]
 ) -> None:
-    console = _console()
+    console = eval_terminal.console()
     for title, table in tables.of_result(found):
-        _print_table(console, title, table)
+        eval_terminal.print_table(console, title, table)
     if differences:
         console.print("The other run measured something else:", *differences, sep="\n  ", markup=False)
     if changes:
-        _print_table(console, "beside the other run", tables.of_changes(changes))
+        eval_terminal.print_table(console, "beside the other run", tables.of_changes(changes))
     console.print(f"Kept in {folder / results.RESULT_FILE}", markup=False)
 
 
 def _print_found(found: sensitivity.Found, folder: Path, map_text: str | None) -> None:
-    console = _console()
+    console = eval_terminal.console()
     for title, table in tables.of_sensitivity(found):
-        _print_table(console, title, table)
+        eval_terminal.print_table(console, title, table)
     if found.chosen is not None and not found.segments:
         console.print(f"No map is needed: all in {found.dtype} loses {found.plain.kl:.3g} nats", markup=False)
     if map_text is not None:
         console.print(map_text, markup=False)
     console.print(f"Kept in {folder / results.RESULT_FILE}", markup=False)
-
-
-def _console() -> rich.console.Console:
-    console = rich.console.Console(soft_wrap=True, highlight=False)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    return console
-
-
-def _print_table(console: rich.console.Console, title: str, table: tables.Table) -> None:
-    shown = rich.table.Table(*table.head, title=title, title_justify="left", box=None)
-    for column in shown.columns[1:]:
-        column.justify = "right"
-    for row in table.rows:
-        shown.add_row(*row)
-    console.print(shown)
 
 
 def _change(change: results.Change) -> dict[str, Any]:

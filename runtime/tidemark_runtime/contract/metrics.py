@@ -127,8 +127,22 @@ KV_PAGES = _metric(
 )
 KV_USAGE = _metric("kv_usage_ratio", _GAUGE, "Used pages over all pages of the slab.", "ratio")
 KV_FRAGMENTATION = _metric("kv_fragmentation_ratio", _GAUGE, "Share of used pages that holds no token.", "ratio")
-KV_BYTES = _metric("kv_bytes", _GAUGE, "Size of the slab.", "bytes", ("dtype",))
-MEMORY_BYTES = _metric("memory_bytes", _GAUGE, "Measured memory by part.", "bytes", ("part",))
+KV_BYTES = _metric("kv_bytes", _GAUGE, "Size of the slab, by the dtype of what lies there.", "bytes", ("dtype",))
+MEMORY_BYTES = _metric(
+    "memory_bytes",
+    _GAUGE,
+    "Memory by part, as measured at the start: weights (tensors held), kv and swap (mapped), activations (peak of the "
+    "largest step), workspace (tables), overhead (resident after loading), free (the rest of the limit).",
+    "bytes",
+    ("part",),
+)
+MEMORY_PLANNED_BYTES = _metric(
+    "memory_planned_bytes",
+    _GAUGE,
+    "Memory by part, as `tidemark plan` has it from the files and the settings, before anything is loaded.",
+    "bytes",
+    ("part",),
+)
 WATERMARK_STATE = _metric(
     "watermark_state", _GAUGE, "1 while the line is crossed: queue or preempt.", "state", ("level",)
 )
@@ -152,7 +166,19 @@ PAGE_EVICTIONS = _metric(
 STEP_DURATION = _metric(
     "step_duration_seconds", _HISTOGRAM, "Time of a step by phase.", "seconds", ("phase",), STEP_BUCKETS
 )
-KERNEL_PATH = _metric("kernel_path_info", _GAUGE, "1 for the path each op runs on.", "info", ("op", "path", "dtype"))
+KERNEL_PATH = _metric(
+    "kernel_path_info",
+    _GAUGE,
+    "1 for each path that each op ran on, by the dtype of its numbers.",
+    "info",
+    ("op", "path", "dtype"),
+)
+KERNEL_PATHS_UNPLANNED = _metric(
+    "kernel_paths_unplanned",
+    _GAUGE,
+    "Ops, by dtype, that run on another path than planned; 0 is as it should be.",
+    "ops",
+)
 CONFIG_RELOADS = _metric(
     "config_reloads_total",
     _COUNTER,
@@ -191,13 +217,14 @@ MEMORY_LAYER = (
     KV_FRAGMENTATION,
     KV_BYTES,
     MEMORY_BYTES,
+    MEMORY_PLANNED_BYTES,
     WATERMARK_STATE,
     WATERMARK_SECONDS,
     SWAP_BYTES,
     PREFIX_TOKENS,
     PAGE_EVICTIONS,
 )
-COMPUTE_LAYER = (STEP_DURATION, KERNEL_PATH)
+COMPUTE_LAYER = (STEP_DURATION, KERNEL_PATH, KERNEL_PATHS_UNPLANNED)
 CONFIG_LAYER = (CONFIG_RELOADS, CONFIG_INFO)
 
 ENGINE_METRICS = REQUEST_LAYER + BATCH_LAYER + MEMORY_LAYER + COMPUTE_LAYER + CONFIG_LAYER

@@ -19,6 +19,10 @@ class Reason(StrEnum):
     CORRUPT_MODEL = "CorruptModel"
     DOES_NOT_FIT = "DoesNotFit"
     """The memory arithmetic does not work out."""
+    KERNEL_PATH = "KernelPath"
+    """An op runs on another path than planned: slowly, but right. `hardware.strictKernels` forbids it."""
+    KERNEL_SELF_TEST_FAILED = "KernelSelfTestFailed"
+    """An op gives wrong numbers on this machine."""
     CONFIG_INVALID = "ConfigInvalid"
     ADDRESS_UNAVAILABLE = "AddressUnavailable"
     """Host or port cannot be listened on."""
@@ -39,6 +43,8 @@ _BY_ERROR = {
     "UnsupportedModel": Reason.UNSUPPORTED_MODEL,
     "CorruptModel": Reason.CORRUPT_MODEL,
     "CapacityError": Reason.DOES_NOT_FIT,
+    "KernelPathError": Reason.KERNEL_PATH,
+    "SelfTestFailed": Reason.KERNEL_SELF_TEST_FAILED,
     "ConfigError": Reason.CONFIG_INVALID,
     "ListenError": Reason.ADDRESS_UNAVAILABLE,
     "MemoryError": Reason.OUT_OF_MEMORY,

@@ -6,12 +6,14 @@ import hashlib
 import json
 from typing import Any
 
-from tidemark_runtime.config import Effect, EngineConfig
+from tidemark_runtime.config import LOSSY_COST, LOSSY_KV_DTYPES, Effect, EngineConfig
 from tidemark_runtime.config_parsing import changes, config_hash, describe, entries, parse, to_mapping, with_places
 from tidemark_runtime.errors import ConfigError
 
 __all__ = [
     "HOT_KEYS",
+    "LOSSY_COST",
+    "LOSSY_KV_DTYPES",
     "START_KEYS",
     "ConfigError",
     "EngineConfig",

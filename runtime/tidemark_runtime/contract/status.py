@@ -63,7 +63,13 @@ class LoadStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class MemoryStatus(msgspec.Struct, frozen=True, rename="camel"):
     parts_bytes: dict[str, int] = {}
-    """Measured: weights, kv, ..."""
+    """Measured at the start: weights, kv, activations (where they were), workspace, overhead, swap."""
+    planned_bytes: dict[str, int] = {}
+    """What the plan said, by the same parts, from the files and the settings alone."""
+    limit_bytes: int = 0
+    """What the pod may use; 0: not known."""
+    kv_bytes: dict[str, int] = {}
+    """Of the slab, by the dtype of what lies there: with a precision map there are several."""
     page_bytes: int = 0
     block_size: int = 0
     pages_total: int = 0
@@ -94,6 +100,41 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     preemptions_total: int = 0
     waiting_by_lane: dict[str, int] = {}
     """express, slow."""
+    places: int = 0
+    """Most that run at once (`scheduler.maxNumSeqs`)."""
+    step_tokens_most: int = 0
+    """Token budget of a step (`scheduler.maxNumBatchedTokens`)."""
+
+
+class SelfTest(StrEnum):
+    """What came of comparing an op with its reference, at the start. An engine of which one failed is not there: it
+    ends with the reason `KernelSelfTestFailed` and says which."""
+
+    OK = "ok"
+    NONE = "none"
+    """It was not compared: the first step that ran it in this dtype came later."""
+
+
+class KernelPath(msgspec.Struct, frozen=True, rename="camel"):
+    """One op in one dtype: what was to run it, and what does."""
+
+    op: str
+    planned: str
+    path: str
+    """What ran in the steps so far, counted where it ran; `cpu-c`, `torch`, or the form of a weight."""
+    dtype: str
+    """What its numbers are: of attention and the write of K and V the dtype in the pages, else that of the inputs."""
+    self_test: SelfTest = SelfTest.NONE
+    largest_error: float = 0.0
+    """Largest difference from the reference, over the root mean square of what that says."""
+    tolerance: float = 0.0
+    """The largest error that is taken; 0: equal bit for bit."""
+    reason: str = ""
+    """Where `path` is not the planned one: why, and what to do."""
+
+    @property
+    def is_planned(self) -> bool:
+        return self.path == self.planned
 
 
 class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -107,7 +148,8 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One of `contract.reasons` when something is wrong, for programs; empty else."""
     worker: dict[str, str] = {}
     """kind, device, dtype, kvDtype, threads."""
-    kernel_paths: dict[str, str] = {}
+    kernel_paths: list[KernelPath] = []
+    """Of every op that the model uses, by name and dtype."""
     load: LoadStatus | None = None
     memory: MemoryStatus = MemoryStatus()
     lines: dict[str, LineStatus] = {}

@@ -231,6 +231,9 @@ class EngineClient:
                 self._progress = message
             case messages.EngineReady():
                 self._ready = message
+            case messages.KernelPaths(paths):
+                if self._ready is not None:
+                    self._ready = msgspec.structs.replace(self._ready, kernel_paths=paths)
             case messages.Configured(number):
                 if number in self._confirmations and not self._confirmations[number].done():
                     self._confirmations[number].set_result(message)

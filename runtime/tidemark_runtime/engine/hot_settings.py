@@ -67,20 +67,22 @@ class HotSettings:
         )
 
     def _of_memory(self, wanted: config.SchedulerConfig) -> Iterator[errors.Problem]:
-        """The workspace of a step grows with its budget, and the slab has left no more than `memory_utilization` said.
+        """What a step takes grows with its budget, and the slab has left no more than `memory_utilization` said.
 
         Up to the whole limit may be used here: a start keeps a reserve, a running engine has measured its overhead.
         """
         facts, before = self._facts, self._started.scheduler.max_num_batched_tokens
         more_bytes = (wanted.max_num_batched_tokens - before) * facts.step_token_bytes
-        free_bytes = facts.memory_limit_bytes - sum(facts.memory_bytes.values())
+        # The larger of plan and measurement: a heap in use keeps more than was measured at the start.
+        taken = {part: max(size, facts.planned_bytes.get(part, 0)) for part, size in facts.memory_bytes.items()}
+        free_bytes = facts.memory_limit_bytes - sum({**facts.planned_bytes, **taken}.values())
         if not facts.memory_limit_bytes or more_bytes <= max(0, free_bytes):
             return
         most = before + max(0, free_bytes) // facts.step_token_bytes
         yield errors.Problem(
             "scheduler.maxNumBatchedTokens",
             wanted.max_num_batched_tokens,
-            f"at most {most}: each token of the budget takes {facts.step_token_bytes} bytes of workspace, and beside "
+            f"at most {most}: each token of the budget takes {facts.step_token_bytes} bytes of activations, and beside "
             f"weights, slab, workspace and overhead {max(0, free_bytes)} of {facts.memory_limit_bytes} bytes are free",
             "Lower it, or restart the engine with it, so that the slab is made smaller.",
         )

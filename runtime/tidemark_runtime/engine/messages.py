@@ -1,7 +1,7 @@
 """Every message between the HTTP process and the engine process: one type each, msgpack on a ZeroMQ socket.
 
     server -> engine    Submit, Abort, Configure, Drain
-    engine -> server    LoadProgress, EngineReady, StepOutputs, Configured, EngineFailed
+    engine -> server    LoadProgress, EngineReady, KernelPaths, StepOutputs, Configured, EngineFailed
 
 Nothing else crosses, and nothing here imports torch.
 """
@@ -181,7 +181,7 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
 
     worker: dict[str, str]
     """kind, device, dtype, kvDtype, threads ... for `/status`."""
-    kernel_paths: dict[str, str]
+    kernel_paths: list[status.KernelPath]
     memory_bytes: dict[str, int]
     num_pages: int
     block_size: int
@@ -192,6 +192,18 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
     """Most tokens one request can have in this slab: min(context, pages x block size)."""
     shape: status.ModelShape | None = None
     """For `/status`."""
+    planned_bytes: dict[str, int] = {}
+    """By the parts of `memory_bytes`: what the plan said before the start."""
+    memory_limit_bytes: int = 0
+    """What the pod may use; 0: not known."""
+    page_bytes_by_dtype: dict[str, int] = {}
+    """How K and V share a page; they sum to `page_bytes`."""
+
+
+class KernelPaths(msgspec.Struct, frozen=True, tag="kernels"):
+    """A step has run an op on a path that none before had: all there are now."""
+
+    kernel_paths: list[status.KernelPath]
 
 
 class LoadProgress(msgspec.Struct, frozen=True, tag="progress"):
@@ -210,4 +222,4 @@ class EngineFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 ToEngine = Submit | Abort | Configure | Drain
-FromEngine = StepOutputs | EngineReady | LoadProgress | Configured | EngineFailed
+FromEngine = StepOutputs | EngineReady | KernelPaths | LoadProgress | Configured | EngineFailed

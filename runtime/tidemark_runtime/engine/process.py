@@ -23,7 +23,7 @@ from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.contract import status
 from tidemark_runtime.engine import core_engine, hot_settings, logs, messages, parent_death, worker_thread
 from tidemark_runtime.model import sources
-from tidemark_runtime.worker import interface, torch_worker
+from tidemark_runtime.worker import interface, selftest, torch_worker
 
 HEARTBEAT_SECONDS = 1.0
 """An idle engine says so at least this often."""
@@ -54,6 +54,8 @@ class EngineProcess:
         self._decoder = msgspec.msgpack.Decoder(messages.ToEngine)
         self._encoder = msgspec.msgpack.Encoder()
         self._last_sent = 0.0
+        self._looked_at_kernels = 0.0
+        self._kernel_paths: tuple[status.KernelPath, ...] = ()
 
     def run(self) -> None:
         """Load, serve until drained. Raises what loading or a step raises."""
@@ -73,11 +75,13 @@ class EngineProcess:
         gc.freeze()
         hot = hot_settings.HotSettings(settings, worker.facts, engine)
         self._send(_ready(worker.facts, settings))
+        self._kernel_paths = worker.facts.kernel_paths
         while not engine.drained:
             outputs = self._receive(engine, hot)
             if engine.has_work:
                 outputs += engine.step()
             self._publish(engine, outputs)
+            self._tell_kernels(worker, settings.hardware)
         self._publish(engine, [], force=True)
         engine.close()
 
@@ -115,6 +119,19 @@ class EngineProcess:
         if outputs or force or engine.has_work or time.monotonic() - self._last_sent >= HEARTBEAT_SECONDS:
             self._send(messages.StepOutputs(outputs, engine.stats()))
 
+    def _tell_kernels(self, worker: worker_thread.Steps, hardware: config.HardwareConfig) -> None:
+        """Once a second at most: a step may have taken a path that none before had. Raises as strict kernels want."""
+        now = time.monotonic()
+        if now - self._looked_at_kernels < HEARTBEAT_SECONDS:
+            return
+        self._looked_at_kernels = now
+        paths = worker.facts.kernel_paths
+        if paths != self._kernel_paths:
+            self._kernel_paths = paths
+            self._send(messages.KernelPaths(list(paths)))
+            if selftest.is_strict(hardware):
+                selftest.refuse(paths)
+
     def _send_progress(self, phase: str, fraction: float) -> None:
         self._send(messages.LoadProgress(phase, fraction))
 
@@ -133,14 +150,17 @@ def _ready(facts: interface.WorkerFacts, settings: config.EngineConfig) -> messa
             "kvDtype": facts.layout.dtype,
             **facts.notes,
         },
-        kernel_paths=facts.kernel_paths,
+        kernel_paths=list(facts.kernel_paths),
         memory_bytes=facts.memory_bytes,
+        planned_bytes=facts.planned_bytes,
+        memory_limit_bytes=facts.memory_limit_bytes,
         num_pages=facts.num_pages,
         block_size=facts.layout.block_size,
         page_bytes=facts.layout.page_bytes,
         max_context_tokens=facts.max_context_tokens,
         max_request_tokens=min(facts.max_context_tokens, capacity),
         shape=_shape(facts),
+        page_bytes_by_dtype=facts.layout.page_bytes_by_dtype,
     )
 
 

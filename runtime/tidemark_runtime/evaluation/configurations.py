@@ -1,7 +1,8 @@
-"""Ways of keeping K and V that are compared: a dtype, perhaps with a precision map."""
+"""Ways of keeping K and V that are compared: a dtype, perhaps with a precision map, perhaps with fixed scales."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import yaml
 
-from tidemark_runtime import errors
+from tidemark_runtime import config, errors
+from tidemark_runtime.planning import fixed_scales as fixed
 from tidemark_runtime.planning import page_layout, precision_map
-from tidemark_runtime.worker import precision
+from tidemark_runtime.worker import map_files, precision
+from tidemark_runtime.worker import scales as scales_files
 
 BLOCK_SIZE = 16
 
@@ -23,9 +26,39 @@ class Configuration:
     name: str
     dtype: str
     segments: precision_map.Segments = field(default_factory=dict)
+    scales: fixed.FixedScales | None = None
+    """None: every token has scales of its own."""
+    weights: str | None = None
+    """The value of `model.quantization` that its weights are loaded with; None: the weights of the measure."""
 
     def layout(self, shape: page_layout.KVShape) -> page_layout.PageLayout:
-        return page_layout.PageLayout(shape, BLOCK_SIZE, self.dtype, self.segments)
+        return page_layout.PageLayout(shape, BLOCK_SIZE, self.dtype, self.segments, self.scales is not None)
+
+    def fixed_scales(self, shape: page_layout.KVShape) -> fixed.Scales:
+        """Of the heads that are quantized. Raises ConfigError where one is missing."""
+        return {} if self.scales is None else fixed.of_layout(self.scales, self.layout(shape), self.scales.weights)
+
+
+def with_scales(
+    wanted: Sequence[Configuration], scales: fixed.FixedScales, target: precision_map.Target, weights: str
+) -> list[Configuration]:
+    """Each of the scales' dtype once more, with them. `weights`: `model.identity.of` the model that is measured.
+
+    Raises ConfigError: scales of another model or dtype, or one that is missing.
+    """
+    if all(one.dtype != scales.dtype for one in wanted):
+        seen = errors.Seen(f"scales for {scales.dtype}")
+        remedy = f"Add --kv-cache-dtype {scales.dtype}, or calibrate for another dtype"
+        expected = f"scales for one of {', '.join(dict.fromkeys(one.dtype for one in wanted))}"
+        raise errors.ConfigError([errors.Problem("--scales-file", seen, expected, remedy)])
+    found: list[Configuration] = []
+    for one in wanted:
+        found.append(one)
+        if one.dtype == scales.dtype:
+            more = dataclasses.replace(one, name=f"{one.name} + scales", scales=scales)
+            fixed.of_layout(scales, more.layout(target.shape), weights)
+            found.append(more)
+    return found
 
 
 def chosen(dtypes: Sequence[str], maps: Mapping[str, Any] | None, target: precision_map.Target) -> list[Configuration]:
@@ -57,17 +90,34 @@ def check_dtypes(dtypes: Sequence[str]) -> None:
         raise errors.ConfigError(problems)
 
 
+def check_quantizations(quantizations: Sequence[str]) -> None:
+    """Raises ConfigError for every one that is unknown."""
+    problems = [
+        errors.Problem("--quantization", name, f"one of {', '.join(config.QUANTIZATIONS)}")
+        for name in quantizations
+        if name not in config.QUANTIZATIONS
+    ]
+    if problems:
+        raise errors.ConfigError(problems)
+
+
 def read_map(path: Path) -> Mapping[str, Any]:
     """A map file, or a ConfigMap that `tidemark eval sensitivity` wrote. Raises ConfigError naming the file."""
-    return precision.loaded(_content(path), "--precision-map", str(path))
+    wanted = precision.wanted("--precision-map")
+    return map_files.mapping(map_files.content(path, wanted), wanted, str(path))
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        problem = errors.Problem("--precision-map", str(path), precision.READABLE, f"It says: {error}")
-        raise errors.ConfigError([problem]) from error
+def read_scales(path: Path) -> fixed.FixedScales:
+    """A scales file, or a ConfigMap with one. Raises ConfigError naming the file."""
+    wanted = scales_files.wanted("--scales-file")
+    return fixed.parse(map_files.mapping(map_files.content(path, wanted), wanted, str(path)), str(path))
+
+
+def scales_text(found: fixed.FixedScales) -> str:
+    """The file that `read_scales` reads."""
+    return yaml.safe_dump(
+        fixed.to_mapping(found), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
 
 
 def map_text(segments: precision_map.Segments, shape: page_layout.KVShape, notes: Mapping[str, str]) -> str:
@@ -77,13 +127,13 @@ def map_text(segments: precision_map.Segments, shape: page_layout.KVShape, notes
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
-def config_map_text(name: str, text: str) -> str:
-    """A manifest for `precision.mapRef`, in the namespace in which it is applied."""
+def config_map_text(name: str, text: str, key: str = precision_map.CONFIG_MAP_KEY) -> str:
+    """A manifest for `precision.mapRef`, or `scalesRef`, in the namespace in which it is applied."""
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name},
-        "data": {precision_map.CONFIG_MAP_KEY: text},
+        "data": {key: text},
     }
     return yaml.dump(manifest, Dumper=_BlockDumper, sort_keys=False, allow_unicode=True)
 

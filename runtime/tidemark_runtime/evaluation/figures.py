@@ -94,6 +94,10 @@ class Figures:
     greedy: GreedyFigures | None
     retrieval: AskedFigures | None
     extraction: AskedFigures | None
+    weights: str | None = None
+    """`model.quantization` of its weights; None: those of the measure."""
+    weights_bytes: int = 0
+    """In memory."""
 
 
 Measured = Mapping[str, Sequence[Mapping[str, Any]]]

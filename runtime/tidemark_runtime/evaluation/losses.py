@@ -36,10 +36,10 @@ class TextLosses:
     def kl(self, configuration: configurations.Configuration) -> float:
         """Mean over the text, in nats."""
         sums = divergence.Divergence()
-        layout = configuration.layout(self.shape)
+        layout, fixed = configuration.layout(self.shape), configuration.fixed_scales(self.shape)
         with torch.inference_mode():
             for window in self.windows:
-                mine = reader.Reader(self.model, layout, window.num_tokens).read(window.token_ids)
+                mine = reader.Reader(self.model, layout, window.num_tokens, scales=fixed).read(window.token_ids)
                 for rows, expected in zip(mine, self._base(window), strict=True):
                     sums.add(rows.start, expected, divergence.log_probabilities(rows.logits), ())
         return sums.kl_sum / sums.tokens

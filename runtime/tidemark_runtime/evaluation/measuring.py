@@ -6,7 +6,7 @@ What comes out is plain data of sums, for the journal: `figures` makes means of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class Bench:
     base: configurations.Configuration
     """Unquantized: what the others are compared with."""
     others: Sequence[configurations.Configuration]
+    models: Mapping[str, batches.Model] = field(default_factory=dict)
+    """Those of configurations that have other weights, by the names of the configurations."""
 
     def measure(self, item: items.Item, progress: Progress = lambda _tokens: None) -> dict[str, Any]:
         """`base` and `configurations` by name: what the item's kind measures, and the tokens and seconds it took."""
@@ -39,14 +41,18 @@ class Bench:
 
     def warm_up(self) -> None:
         """The first steps of a process are slow, and would count against whoever runs first."""
-        base, _ = self._readers(_WARM_UP_TOKENS)
-        for _rows_read in base.read([0] * _WARM_UP_TOKENS, wanted_from=_WARM_UP_TOKENS - 1):
-            base.forward([reader.Chunk(0, _WARM_UP_TOKENS - 1, [0])], [0])
+        base, others = self._readers(_WARM_UP_TOKENS)
+        for one in (base, *(others[name] for name in self.models)):
+            for _rows_read in one.read([0] * _WARM_UP_TOKENS, wanted_from=_WARM_UP_TOKENS - 1):
+                one.forward([reader.Chunk(0, _WARM_UP_TOKENS - 1, [0])], [0])
 
     def _readers(self, max_tokens: int, lanes: int = 1) -> tuple[reader.Reader, dict[str, reader.Reader]]:
         shape = self.model.spec.kv_shape
         base, *rest = (
-            reader.Reader(self.model, configuration.layout(shape), max_tokens, lanes)
+            reader.Reader(
+                *(self.models.get(configuration.name, self.model), configuration.layout(shape), max_tokens, lanes),
+                scales=configuration.fixed_scales(shape),
+            )
             for configuration in (self.base, *self.others)
         )
         return base, {other.name: one for other, one in zip(self.others, rest, strict=True)}

@@ -6,12 +6,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tidemark_runtime.evaluation import drawing, figures, items, results, sensitivity, tables
-
-_STYLE = """body{font-family:sans-serif;max-width:60em;margin:2em auto;color:#222}
-table{border-collapse:collapse;margin:1em 0}
-td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child{text-align:left}
-pre{background:#f4f4f4;padding:1em;overflow:auto}.bad{color:#a00}"""
+from tidemark_runtime.evaluation import document, drawing, figures, items, results, sensitivity, tables
 
 
 def of_result(result: results.Result, over: Sequence[str], compared: Sequence[results.Change]) -> str:
@@ -30,10 +25,13 @@ def of_result(result: results.Result, over: Sequence[str], compared: Sequence[re
             if entry.text is not None
         }
         parts.append(drawing.curves("mean KL (nats) by bytes of a token", "KV bytes a token", costs, marks=True))
+        if any(entry.weights is not None for entry in result.configurations):
+            parts.append(_weights(result))
     parts += _grids(result)
     if compared:
         parts.append(_table("Beside the other run", tables.of_changes(compared)))
-    return _document(f"{about['model']}: accuracy of quantized KV memory", parts, about)
+    what = "weights" if all(entry.weights is not None for entry in result.configurations) else "KV memory"
+    return document.whole(f"{about['model']}: accuracy of quantized {what}", parts, about)
 
 
 def of_sensitivity(found: sensitivity.Found, map_text: str | None, about: Mapping[str, Any]) -> str:
@@ -53,7 +51,16 @@ def of_sensitivity(found: sensitivity.Found, map_text: str | None, about: Mappin
     parts.insert(1, drawing.curves("KL (nats) of maps by more bytes a token", "per cent more", curve, marks=True))
     if map_text is not None:
         parts.append(f"<h2>The map</h2><pre>{html.escape(map_text)}</pre>")
-    return _document(f"{about['model']}: what {found.dtype} costs, by layer and head", parts, about)
+    return document.whole(f"{about['model']}: what {found.dtype} costs, by layer and head", parts, about)
+
+
+def _weights(result: results.Result) -> str:
+    costs = {
+        entry.name: [(entry.weights_bytes / 1e6, entry.text.mean_kl)]
+        for entry in result.configurations
+        if entry.text is not None
+    }
+    return drawing.curves("mean KL (nats) by bytes of the weights", "MB of weights", costs, marks=True)
 
 
 def _grids(result: results.Result) -> Iterable[str]:
@@ -82,21 +89,4 @@ def _verdict(over: Sequence[str]) -> str:
 
 
 def _table(title: str, table: tables.Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
-    rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.rows]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<h2>{html.escape(title)}</h2><table><tr>{head}</tr>{body}</table>"
-
-
-def _document(title: str, parts: Iterable[str], about: Mapping[str, Any]) -> str:
-    facts = "".join(f"<tr><td>{html.escape(str(k))}</td><td>{html.escape(str(v))}</td></tr>" for k, v in about.items())
-    return "\n".join(
-        [
-            "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>',
-            f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>",
-            *parts,
-            f"<h2>What was measured</h2><table>{facts}</table></body></html>",
-            "",
-        ]
-    )
+    return document.table(title, table.head, table.rows)

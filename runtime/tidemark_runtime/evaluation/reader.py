@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tidemark_kernels import reference
 from tidemark_runtime.model import batch as batches
-from tidemark_runtime.planning import page_layout
+from tidemark_runtime.planning import fixed_scales, page_layout
 
 LOGIT_NUMBERS = 1 << 24
 """Logits computed at once, at most: 64 MiB in float32, and the comparison holds some copies."""
@@ -57,6 +58,8 @@ class Reader:
     max_tokens: int
     """The longest sequence in a lane."""
     num_lanes: int = 1
+    scales: fixed_scales.Scales = field(default_factory=dict)
+    """Where the layout has fixed ones."""
     prompt: Spent = field(default_factory=Spent)
     """Tokens read many at once."""
     decode: Spent = field(default_factory=Spent)
@@ -66,7 +69,7 @@ class Reader:
     def __post_init__(self) -> None:
         num_pages = self.num_lanes * self._lane_pages
         slab = torch.zeros(num_pages, self.layout.page_bytes, dtype=torch.uint8)
-        self._memory = batches.KVMemory.of(slab, self.layout)
+        self._memory = batches.KVMemory.of(slab, self.layout, self.scales)
 
     @property
     def _lane_pages(self) -> int:
@@ -106,6 +109,19 @@ class Reader:
             context_lens=torch.tensor([part.start + len(part.token_ids) for part in parts], dtype=torch.int32),
             sample_rows=torch.tensor(list(rows), dtype=torch.int64),
         )
+
+    def kept(self, layer: int, kind: page_layout.Kind, num_tokens: int, lane: int = 0) -> torch.Tensor:
+        """K or V of the lane's first tokens as the pages hold them, float32 [heads, num_tokens, head_dim]."""
+        size, shape = self.layout.block_size, self.layout.shape
+        pages = torch.arange(self.layout.pages_for(num_tokens)) + lane * self._lane_pages
+        slab, segments = self._memory.slab, self._memory.segments[layer]
+        heads = [
+            reference.numbers(
+                *reference.head_views(slab, segments, head, kind, size, shape.head_dim), pages, torch.float32
+            )
+            for head in range(shape.num_kv_heads)
+        ]
+        return torch.stack([head.flatten(0, 1)[:num_tokens] for head in heads])
 
     def continue_greedily(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
         """Each prompt in a lane of its own, then all together, token by token; ends are not looked for."""

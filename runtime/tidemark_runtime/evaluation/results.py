@@ -27,6 +27,8 @@ class Result:
     """Of K and V of the unquantized model."""
     base_kv_token_bytes: float
     configurations: tuple[figures.Figures, ...]
+    base_weights_bytes: int = 0
+    """In memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,12 @@ class Limits:
 
 
 def over(result: Result, limits: Limits) -> list[str]:
-    """One sentence for each limit that a configuration breaks. With a map, those without it are only beside."""
-    mapped = [entry for entry in result.configurations if entry.map is not None]
+    """One sentence for each limit that a configuration breaks. With a map, K and V without it are only beside."""
+    with_map = any(entry.map is not None for entry in result.configurations)
     found = []
-    for entry in mapped or result.configurations:
+    for entry in result.configurations:
+        if with_map and entry.map is None and entry.weights is None:
+            continue
         if entry.text is None:
             continue
         if limits.max_kl is not None and entry.text.mean_kl > limits.max_kl:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_runtime import config_parsing
+from tidemark_runtime import config, config_parsing
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import sources
 from tidemark_runtime.planning import precision_map
@@ -29,20 +29,39 @@ class Subject:
     """Of activations, and of unquantized K and V."""
     identity: str
     """Of the files: enough to notice that the model was changed."""
+    quantization: str
+    """`model.quantization`, as it was loaded."""
+    weights_bytes: int
+    """In memory: matrices, embedding and head."""
 
     def target(self, dtype: str) -> precision_map.Target:
         spec = self.model.spec
         return precision_map.Target(spec.kv_shape, dtype, precision_map.keep_dtype(self.dtype), spec.num_heads)
 
 
-def load(source: sources.ModelSource, threads: int | None, progress: Callable[[str, float], None]) -> Subject:
-    """Raises ModelError, CapacityError or ConfigError."""
-    settings: dict[str, Any] = {"model": {"source": str(source.path)}, "kvCache": {"numPages": 1}}
+def load(
+    source: sources.ModelSource,
+    threads: int | None,
+    progress: Callable[[str, float], None],
+    quantization: str = config.AUTO,
+) -> Subject:
+    """`quantization`: of the weights, as `model.quantization`. Raises ModelError, CapacityError or ConfigError."""
+    model = {"source": str(source.path), "quantization": quantization}
+    settings: dict[str, Any] = {"model": model, "kvCache": {"numPages": 1}}
     if threads is not None:
         settings["hardware"] = {"threads": threads}
     loaded = loading.load(config_parsing.parse(settings), source, progress)
     encoder = text_loading.load(source)
-    return Subject(source.name, loaded.model, encoder, loaded.facts.dtype, identity(source))
+    facts = loaded.facts
+    return Subject(
+        name=source.name,
+        model=loaded.model,
+        encoder=encoder,
+        dtype=facts.dtype,
+        identity=identity(source),
+        quantization=quantization,
+        weights_bytes=facts.memory_bytes["weights"],
+    )
 
 
 def identity(source: sources.ModelSource) -> str:

@@ -79,7 +79,7 @@ def _of_text(result: results.Result, texts: Sequence[tuple[figures.Figures, figu
         (
             f"unquantized ({result.base_dtype})",
             *("", "", f"{first.base_perplexity:.3f}", "", ""),
-            *_beside(first.base_speed.prompt, result.base_kv_token_bytes),
+            *_beside(first.base_speed.prompt, result.base_kv_token_bytes, result.base_weights_bytes),
         )
     ]
     rows += [
@@ -90,7 +90,7 @@ def _of_text(result: results.Result, texts: Sequence[tuple[figures.Figures, figu
             f"{text.perplexity:.3f}",
             f"{text.perplexity_rise:+.3%}",
             f"{text.argmax_agreement:.2%}",
-            *_beside(text.speed.prompt, entry.kv_token_bytes),
+            *_beside(text.speed.prompt, entry.kv_token_bytes, entry.weights_bytes),
         )
         for entry, text in texts
     ]
@@ -98,17 +98,22 @@ def _of_text(result: results.Result, texts: Sequence[tuple[figures.Figures, figu
 
 
 def _of_greedy(result: results.Result, found: Sequence[tuple[figures.Figures, figures.GreedyFigures]]) -> Table:
-    base = _beside(found[0][1].base_speed.decode, result.base_kv_token_bytes)
+    base = _beside(found[0][1].base_speed.decode, result.base_kv_token_bytes, result.base_weights_bytes)
     rows = [(f"unquantized ({result.base_dtype})", "", "", *base)]
     rows += [
-        (entry.name, f"{one.identical:.1%}", f"{one.same_tokens:.1%}", *_beside(one.speed.decode, entry.kv_token_bytes))
+        (
+            entry.name,
+            f"{one.identical:.1%}",
+            f"{one.same_tokens:.1%}",
+            *_beside(one.speed.decode, entry.kv_token_bytes, entry.weights_bytes),
+        )
         for entry, one in found
     ]
     return Table(("", "IDENTICAL", "TOKENS BEFORE THE FIRST THAT DIFFERS", *_BESIDE), tuple(rows))
 
 
 def _of_asked(result: results.Result, found: Sequence[tuple[figures.Figures, figures.AskedFigures]]) -> Table:
-    base = _beside(found[0][1].base_speed.prompt, result.base_kv_token_bytes)
+    base = _beside(found[0][1].base_speed.prompt, result.base_kv_token_bytes, result.base_weights_bytes)
     rows = [(f"unquantized ({result.base_dtype})", f"{found[0][1].base_right:.1%}", "", "", *base)]
     rows += [
         (
@@ -116,18 +121,19 @@ def _of_asked(result: results.Result, found: Sequence[tuple[figures.Figures, fig
             f"{one.right:.1%}",
             f"{one.same:.1%}",
             f"{one.mean_kl:.2e}",
-            *_beside(one.speed.prompt, entry.kv_token_bytes),
+            *_beside(one.speed.prompt, entry.kv_token_bytes, entry.weights_bytes),
         )
         for entry, one in found
     ]
     return Table(("", "RIGHT", "AS UNQUANTIZED", "MEAN KL", *_BESIDE), tuple(rows))
 
 
-_BESIDE = ("TOKENS/S", "KV BYTES A TOKEN")
+_BESIDE = ("TOKENS/S", "KV BYTES A TOKEN", "WEIGHTS MB")
 
 
-def _beside(speed: float | None, kv_token_bytes: float) -> tuple[str, str]:
-    return "" if speed is None else f"{speed:,.1f}", f"{kv_token_bytes:,.0f}"
+def _beside(speed: float | None, kv_token_bytes: float, weights_bytes: int) -> tuple[str, str, str]:
+    shown = "" if speed is None else f"{speed:,.1f}"
+    return shown, f"{kv_token_bytes:,.0f}", f"{weights_bytes / 1e6:,.1f}"
 
 
 def _sign(change: results.Change) -> str:

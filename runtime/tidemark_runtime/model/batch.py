@@ -11,7 +11,7 @@ import torch
 
 from tidemark_kernels import segments
 from tidemark_runtime.model import spec as model_spec
-from tidemark_runtime.planning import page_layout
+from tidemark_runtime.planning import fixed_scales, page_layout
 
 _TORCH_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
@@ -21,6 +21,7 @@ _TORCH_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
         "fp8_e4m3": torch.float8_e4m3fn,
         "fp8_e5m2": torch.float8_e5m2,
         "int8": torch.int8,
+        "int4": segments.INT4,
     },
 )
 
@@ -60,9 +61,14 @@ class KVMemory:
     """Tokens a page."""
 
     @classmethod
-    def of(cls, slab: torch.Tensor, layout: page_layout.PageLayout) -> KVMemory:
-        """`slab` uint8 [num_pages, layout.page_bytes], divided as `layout` says."""
-        layers = tuple(_segments(layout, layer) for layer in range(layout.shape.num_layers))
+    def of(
+        cls, slab: torch.Tensor, layout: page_layout.PageLayout, scales: fixed_scales.Scales | None = None
+    ) -> KVMemory:
+        """`slab` uint8 [num_pages, layout.page_bytes], divided as `layout` says; `scales` where it has fixed ones.
+
+        Raises ValueError for a segment whose scale is missing: none is assumed.
+        """
+        layers = tuple(_segments(layout, layer, scales or {}) for layer in range(layout.shape.num_layers))
         return cls(slab, layout, layers, layout.block_size)
 
 
@@ -77,7 +83,7 @@ class Model(Protocol):
         ...
 
 
-def _segments(layout: page_layout.PageLayout, layer: int) -> segments.LayerSegments:
+def _segments(layout: page_layout.PageLayout, layer: int, scales: fixed_scales.Scales) -> segments.LayerSegments:
     """Kernels read torch dtypes and byte offsets; the layout speaks of names, so that planning needs no torch."""
     keys = [layout.segment(layer, head, "k") for head in range(layout.shape.num_kv_heads)]
     values = [layout.segment(layer, head, "v") for head in range(layout.shape.num_kv_heads)]
@@ -88,9 +94,15 @@ def _segments(layout: page_layout.PageLayout, layer: int) -> segments.LayerSegme
         [_TORCH_DTYPES[segment.dtype.name] for segment in values],
         [_scales_of(segment) for segment in keys],
         [_scales_of(segment) for segment in values],
+        [_fixed_scale(segment, scales) for segment in keys],
+        [_fixed_scale(segment, scales) for segment in values],
     )
 
 
 def _scales_of(segment: page_layout.Segment) -> int:
     found = segment.scales_offset_bytes
     return segments.NO_SCALES if found is None else found
+
+
+def _fixed_scale(segment: page_layout.Segment, scales: fixed_scales.Scales) -> float:
+    return scales.get((segment.layer, segment.head, segment.kind), 0.0) if segment.needs_fixed_scale else 0.0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from tidemark_runtime import errors
-from tidemark_runtime.model import gguf_decode, gguf_file, safetensors_file, sources, tensors
+from tidemark_runtime.model import gguf_decode, gguf_file, packed_groups, packing, safetensors_file, sources, tensors
 from tidemark_runtime.model import spec as model_spec
 
 
@@ -25,6 +25,11 @@ class Checkpoint(Protocol):
 
     @property
     def spec(self) -> model_spec.ModelSpec: ...
+
+    @property
+    def packed(self) -> packing.Packing | None:
+        """How AWQ or GPTQ packed the matrices; None in any other checkpoint."""
+        ...
 
     @property
     def num_bytes(self) -> int:
@@ -61,6 +66,8 @@ def open_checkpoint(source: sources.ModelSource) -> Checkpoint:
 class GGUFCheckpoint:
     """A `.gguf` file."""
 
+    packed = None
+
     def __init__(self, file: gguf_file.GGUFFile) -> None:
         self._file = file
         self.spec = model_spec.from_gguf(file.metadata, file.tensors)
@@ -90,34 +97,57 @@ class GGUFCheckpoint:
 
 
 class SafetensorsCheckpoint:
-    """A Hugging Face folder: `config.json` and one `model.safetensors`, or shards and their index."""
+    """A Hugging Face folder: `config.json` and one `model.safetensors`, or shards and their index.
+
+    A matrix that AWQ or GPTQ packed has its parts in several tensors; it is one here, under the name it would have
+    unpacked.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.spec = model_spec.from_hf(_json(folder / "config.json"))
+        config = _json(folder / "config.json")
+        self.spec = model_spec.from_hf(config)
+        self.packed = _packing(folder, config)
         self._files = _open_files(folder)
         self._file_of = {name: file for file in self._files for name in file.entries}
         _check_index(folder, self._file_of)
+        self._parts = _packed_parts(folder, frozenset(self._file_of), self.packed)
+        inner = {part for parts in self._parts.values() for part in parts.values()}
+        self._names = frozenset(self._file_of) - inner | frozenset(self._parts)
 
     @property
     def num_bytes(self) -> int:
         return sum(entry.end - entry.start for file in self._files for entry in file.entries.values())
 
     def tensor_bytes(self, name: str) -> int:
-        entry = self._file_of[name].entries[name]
-        return entry.end - entry.start
+        entries = [self._file_of[stored].entries[stored] for stored in self._stored(name)]
+        return sum(entry.end - entry.start for entry in entries)
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._file_of)
+        return self._names
 
     def tensor(self, name: str) -> tensors.HostTensor:
-        file = self._file_of.get(name)
-        if file is None:
+        parts = self._parts.get(name)
+        if parts is not None and self.packed is not None:
+            read = {part: self._file_of[stored].tensor(stored) for part, stored in parts.items()}
+            return packed_groups.decode(f"{self._folder}: {name.removesuffix('.weight')}", read, self.packed)
+        if name not in self._names:
             raise errors.CorruptModel(f"{self._folder}: the tensor {name} is missing")
-        return file.tensor(name)
+        found = self._file_of[name].tensor(name)
+        if not found.is_floating_point():
+            raise errors.UnsupportedModel(
+                f"{self._folder}: the tensor {name} has the type {str(found.dtype).removeprefix('torch.')}, expected "
+                "float32, float16 or bfloat16"
+            )
+        return found
 
     def release(self, name: str) -> None:
-        self._file_of[name].release(name)
+        for stored in self._stored(name):
+            self._file_of[stored].release(stored)
+
+    def _stored(self, name: str) -> tuple[str, ...]:
+        """The file's tensors that make this one."""
+        return tuple(self._parts[name].values()) if name in self._parts else (name,)
 
 
 _OUTER_NAMES: Mapping[str, str] = MappingProxyType(
@@ -175,8 +205,36 @@ def _half_split_rows(tensor: tensors.HostTensor, num_heads: int) -> tensors.Host
     order = torch.arange(num_rows).view(num_heads, -1, 2).transpose(1, 2).reshape(-1)
     if isinstance(tensor, torch.Tensor):
         return tensor[order]
-    mins = None if tensor.mins is None else tensor.mins[order]
-    return tensors.Grouped(tensor.quants[order], tensor.scales[order], mins, tensor.bits, tensor.group_size)
+    return tensor.rows(order)
+
+
+_OLD_GPTQ_CONFIG = "quantize_config.json"
+
+
+def _packing(folder: Path, config: Mapping[str, Any]) -> packing.Packing | None:
+    """Raises UnsupportedModel or CorruptModel naming the file and the key."""
+    if config.get("quantization_config") or not (folder / _OLD_GPTQ_CONFIG).is_file():
+        return packing.parse(config, str(folder / "config.json"))
+    old = folder / _OLD_GPTQ_CONFIG
+    return packing.parse(packing.of_old_gptq(_json(old)), str(old))
+
+
+def _packed_parts(
+    folder: Path, stored: frozenset[str], packed: packing.Packing | None
+) -> Mapping[str, Mapping[str, str]]:
+    """Name of a matrix -> part -> the tensor that holds it. Raises where config and tensors contradict each other."""
+    stems = sorted(name.removesuffix(".qweight") for name in stored if name.endswith(".qweight"))
+    if bool(stems) != (packed is not None):
+        seen = f"{len(stems)} tensors of packed weights" + (f", such as {stems[0]}.qweight" if stems else "")
+        said = "no quantization_config" if packed is None else f"quantization_config {packed.method}"
+        raise errors.CorruptModel(f"{folder}: {seen}, but config.json has {said}. Fetch the whole checkpoint again")
+    both = [stem for stem in stems if f"{stem}.weight" in stored]
+    if both:
+        raise errors.CorruptModel(f"{folder}: {both[0]} has both .weight and .qweight, expected one of them")
+    return {
+        f"{stem}.weight": {part: f"{stem}.{part}" for part in packed_groups.PARTS if f"{stem}.{part}" in stored}
+        for stem in stems
+    }
 
 
 _INDEX = "model.safetensors.index.json"

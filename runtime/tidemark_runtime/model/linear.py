@@ -6,15 +6,15 @@ for many; `linear_choice` measures and makes one. Forms are in `linear_forms`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
 
-from tidemark_runtime import errors
 from tidemark_runtime.model import tensors
-from tidemark_runtime.model.linear_forms import base, dense, grouped, int8, packed4
+from tidemark_runtime.model.linear_forms import base, composed, dense, grouped, half, int8, packed4, rounding
 
 Linear = base.Linear
 Embedding = base.Embedding
@@ -26,15 +26,20 @@ class Form(StrEnum):
     GROUPED = "grouped"
     """The checkpoint's own 4- or 8-bit groups, exactly; our kernel."""
     PACKED4 = "packed4"
-    """4-bit groups of 32 in torch's packed kernel."""
+    """4-bit groups in torch's packed kernel."""
     PLAIN = "plain"
     """Dense in the policy's dtype."""
     PANELS = "panels"
     """Dense float32 in our kernel's panels."""
+    HALF = "half"
+    """Dense, in the checkpoint's own 16 bits, in our kernel's panels; float32 panels where it has others."""
     BLOCKED_BFLOAT16 = "bfloat16"
     """Dense bfloat16 in oneDNN's layout."""
     INT8 = "int8"
     """The checkpoint's own groups, or dense weights in 8-bit groups, times 8-bit activations; our kernel."""
+
+
+_KEEP_GROUPS = frozenset({Form.GROUPED, Form.PACKED4, Form.INT8})
 
 
 class Storage(StrEnum):
@@ -79,6 +84,10 @@ class LinearPolicy:
     """Storage -> forms. What is not named is expanded to `dtype`."""
     measured: str = ""
     """What was measured and why this was chosen, for `/status`; empty if nothing was."""
+    rounding: str | None = None
+    """`int8_weight_only` or `fp8_weight_only`: dense matrices, but not embedding and head, are rounded first."""
+    half_tables: bool = False
+    """Embedding and head stay in the checkpoint's 16 bits where activations are float32."""
 
     def forms_for(self, storage: Storage) -> FormsByRows:
         return self.forms.get(storage, FormsByRows.always(Form.PLAIN))
@@ -109,8 +118,11 @@ class LinearFactory:
     def make(self, name: str, parts: Sequence[tensors.HostTensor], bias: torch.Tensor | None) -> Linear:
         """One layer from `parts` [N_i, K], concatenated along N; `bias` [sum N_i]. `name` is for error messages.
 
-        Raises UnsupportedModel where the policy is int8 and a part cannot be cut into groups.
+        Raises UnsupportedModel where the policy rounds and a part cannot be cut into groups, CorruptModel where it
+        rounds what is no number.
         """
+        if self.policy.rounding is not None:
+            parts = [rounding.rounded(name, part, self.policy.rounding) for part in parts]
         return self._note("linear", self._make(name, parts, bias))
 
     def embedding(self, table: tensors.HostTensor) -> Embedding:
@@ -120,11 +132,14 @@ class LinearFactory:
         """
         made: Embedding
         if self.policy.has_int8:
-            _check_int8("the embedding", table)
+            rounding.check_width("the embedding", table, "int8")
             groups = table if isinstance(table, tensors.Grouped) else int8.quantize(table)
             made, path = int8.Int8Embedding(groups, self.policy.dtype), f"grouped{groups.bits}"
         elif isinstance(table, tensors.Grouped) and self._keeps_groups(table):
             made, path = grouped.GroupedEmbedding(table, self.policy.dtype), f"grouped{table.bits}"
+        elif self.policy.half_tables and isinstance(table, torch.Tensor) and half.supports([table]):
+            made = half.HalfEmbedding(table, self.policy.dtype)
+            path = made.path
         else:
             made = dense.PlainEmbedding(expand([table], self.policy.dtype))
             path = str(self.policy.dtype).removeprefix("torch.")
@@ -134,6 +149,8 @@ class LinearFactory:
 
     def head(self, source: tensors.HostTensor | Embedding) -> Linear:
         """The output layer, logits in float32; given an embedding it shares its memory (tied weights)."""
+        if isinstance(source, torch.Tensor) and self.policy.half_tables and half.supports([source]):
+            return self._note("head", half.HalfLinear(source, None))
         if isinstance(source, torch.Tensor | tensors.Grouped):
             return self._note("head", dense.Float32Output(self._make("head", [source], None)))
         return self._note("head", source.as_head())
@@ -153,7 +170,7 @@ class LinearFactory:
             raise ValueError(f"{name}: parts have different input widths {sorted(widths)}")
         if self.policy.has_int8:
             for part in parts:
-                _check_int8(name, part)
+                rounding.check_width(name, part, "int8")
         runs = _runs(parts, self.policy)
         layers: list[Linear] = []
         start = 0
@@ -161,7 +178,7 @@ class LinearFactory:
             stop = start + sum(part.shape[0] for part in run)
             layers.append(self._make_run(run, None if bias is None else bias[start:stop]))
             start = stop
-        return layers[0] if len(layers) == 1 else SideBySide(layers)
+        return layers[0] if len(layers) == 1 else composed.SideBySide(layers)
 
     def _make_run(self, parts: Sequence[tensors.HostTensor], bias: torch.Tensor | None) -> Linear:
         forms = self.policy.forms_for(storage_of(parts[0]))
@@ -169,14 +186,20 @@ class LinearFactory:
         if forms.few is forms.many:
             return few
         many = make_form(forms.many, parts, bias, self.policy.dtype)
-        return few if few.path == many.path else ByRows(few, many, forms.most_few_rows)
+        return few if few.path == many.path else composed.ByRows(few, many, forms.most_few_rows)
 
 
 def make_form(form: Form, parts: Sequence[tensors.HostTensor], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
     """`parts` of one storage as one matrix in `form`. Groups that torch's kernel cannot hold stay grouped in ours."""
+    order = _order_of(parts[0])
+    if order is not None and form in _KEEP_GROUPS:
+        in_order = [dataclasses.replace(part, order=None) for part in parts if isinstance(part, tensors.Grouped)]
+        return composed.Reordered(make_form(form, in_order, bias, dtype), order)
     if form is Form.PLAIN:
         return dense.PlainLinear(expand(parts, dtype), None if bias is None else bias.to(dtype))
-    if form is Form.PANELS:
+    if form is Form.HALF and half.supports(parts):
+        return half.HalfLinear(torch.cat([part for part in parts if isinstance(part, torch.Tensor)]), bias)
+    if form in (Form.PANELS, Form.HALF):
         return grouped.PanelLinear(expand(parts, torch.float32), bias)
     if form is Form.BLOCKED_BFLOAT16:
         return dense.BlockedLinear(expand(parts, torch.bfloat16), bias, torch.bfloat16)
@@ -202,41 +225,13 @@ def expand(parts: Sequence[tensors.HostTensor], dtype: torch.dtype) -> torch.Ten
     return matrix
 
 
-class ByRows:
-    """Two forms of one matrix: one for steps of few rows, one for many."""
-
-    def __init__(self, few: Linear, many: Linear, most_few_rows: int) -> None:
-        self._few = few
-        self._many = many
-        self._most_few_rows = most_few_rows
-        self.num_outputs: int = few.num_outputs
-        self.num_bytes: int = few.num_bytes + many.num_bytes
-        self.path: str = f"rows<={most_few_rows}: {few.path}, more: {many.path}"
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._few(x) if x.shape[0] <= self._most_few_rows else self._many(x)
-
-
-class SideBySide:
-    """Parts stored differently (a Q6_K V beside Q4_K Q and K): computed apart, outputs concatenated."""
-
-    def __init__(self, layers: Sequence[Linear]) -> None:
-        self._layers = tuple(layers)
-        self.num_outputs: int = sum(layer.num_outputs for layer in layers)
-        self.num_bytes: int = sum(layer.num_bytes for layer in layers)
-        self.path: str = " | ".join(dict.fromkeys(layer.path for layer in layers))
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([layer(x) for layer in self._layers], dim=1)
-
-
 def _runs(parts: Sequence[tensors.HostTensor], policy: LinearPolicy) -> list[list[tensors.HostTensor]]:
-    """Neighbours that can be one matrix: all that get expanded anyway, or groups of equal bits and size."""
+    """Neighbours that can be one matrix: all that get expanded anyway, or groups of equal bits, size and order."""
     runs: list[list[tensors.HostTensor]] = []
     previous: object = None
     for part in parts:
         key = _run_key(part, policy)
-        if runs and key == previous:
+        if runs and key == previous and _same_order(runs[-1][0], part, policy):
             runs[-1].append(part)
         else:
             runs.append([part])
@@ -246,10 +241,24 @@ def _runs(parts: Sequence[tensors.HostTensor], policy: LinearPolicy) -> list[lis
 
 def _run_key(part: tensors.HostTensor, policy: LinearPolicy) -> object:
     forms = policy.forms_for(storage_of(part))
-    keeps_groups = {forms.few, forms.many} & {Form.GROUPED, Form.PACKED4, Form.INT8}
-    if isinstance(part, tensors.Grouped) and keeps_groups:
-        return (part.bits, part.group_size, forms)
-    return forms
+    if isinstance(part, tensors.Grouped):
+        if not {forms.few, forms.many} & _KEEP_GROUPS:
+            return forms
+        return (part.quants.dtype, part.group_size, part.zeros is None, forms)
+    return (part.dtype, forms) if Form.HALF in (forms.few, forms.many) else forms
+
+
+def _same_order(left: tensors.HostTensor, right: tensors.HostTensor, policy: LinearPolicy) -> bool:
+    """Whether two parts of one run can read the same activations."""
+    forms = policy.forms_for(storage_of(left))
+    if not {forms.few, forms.many} & _KEEP_GROUPS:
+        return True
+    mine, other = _order_of(left), _order_of(right)
+    return mine is other or (mine is not None and other is not None and torch.equal(mine, other))
+
+
+def _order_of(part: tensors.HostTensor) -> torch.Tensor | None:
+    return part.order if isinstance(part, tensors.Grouped) else None
 
 
 def _joined(parts: Sequence[tensors.Grouped]) -> tensors.Grouped:
@@ -257,18 +266,11 @@ def _joined(parts: Sequence[tensors.Grouped]) -> tensors.Grouped:
         return parts[0]
     has_mins = any(part.mins is not None for part in parts)
     mins = [torch.zeros_like(part.scales) if part.mins is None else part.mins for part in parts]
-    return tensors.Grouped(
-        quants=torch.cat([part.quants for part in parts]),
+    zeros = [part.zeros for part in parts if part.zeros is not None]
+    return dataclasses.replace(
+        parts[0],
+        quants=torch.cat([part.quants.view(torch.uint8) for part in parts]).view(parts[0].quants.dtype),
         scales=torch.cat([part.scales for part in parts]),
         mins=torch.cat(mins) if has_mins else None,
-        bits=parts[0].bits,
-        group_size=parts[0].group_size,
+        zeros=torch.cat(zeros) if zeros else None,
     )
-
-
-def _check_int8(name: str, part: tensors.HostTensor) -> None:
-    if not int8.supports(part):
-        raise errors.UnsupportedModel(
-            f"{name}: a matrix of {part.shape[0]} x {part.shape[1]} cannot become 8-bit groups: model.quantization "
-            f"int8 needs a multiple of {int8.WIDTH_MULTIPLE} inputs. Choose auto or none"
-        )

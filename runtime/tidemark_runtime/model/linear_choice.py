@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from tidemark_runtime.model import linear, tensors
-from tidemark_runtime.model.linear_forms import dense, packed4
+from tidemark_runtime.model.linear_forms import dense, half, int8, packed4, rounding
 
 FEW_ROWS = 1
 MANY_ROWS = 64
@@ -44,10 +44,15 @@ class Rules:
     dtype: torch.dtype
     """Of activations, resolved."""
     quantization: str
-    """`auto`, `none` or `int8`, as in `model.quantization`."""
+    """As in `model.quantization`."""
     num_elements: int
     """Of all matrices together: what a second form would cost."""
     memory_limit_bytes: int
+
+    @property
+    def rounding(self) -> str | None:
+        """What makes groups of dense matrices, if anything does."""
+        return self.quantization if self.quantization in rounding.WEIGHT_ONLY else None
 
 
 Timer = Callable[[linear.Form, Matrix, int], float]
@@ -73,7 +78,13 @@ def choose(sample: Sequence[Matrix], rules: Rules, timer: Timer | None = None) -
         bench = _Bench(matrices, timer or _Stopwatch(rules.dtype), _BUDGET_SECONDS / len(by_storage))
         chosen[storage], report = _choose_one(_candidates(storage, matrices, rules), bench, rules)
         reports += [f"{storage.value} weights: {report}"] if report else []
-    return linear.LinearPolicy(rules.dtype, _complete(chosen, rules), "; ".join(reports))
+    return linear.LinearPolicy(
+        rules.dtype,
+        _complete(chosen, rules),
+        "; ".join(reports),
+        rounding=rules.rounding,
+        half_tables=rules.dtype is torch.float32 and rules.quantization != "none",
+    )
 
 
 class _Bench:
@@ -100,18 +111,29 @@ def _by_storage(sample: Sequence[Matrix], rules: Rules) -> Mapping[linear.Storag
     found: dict[linear.Storage, list[Matrix]] = {}
     for matrix in sample:
         for part in matrix:
-            storage = linear.Storage.DENSE if rules.quantization == "none" else linear.storage_of(part)
-            found.setdefault(storage, []).append([_shortened(part)])
+            loaded = _as_loaded(_shortened(part), rules)
+            storage = linear.Storage.DENSE if rules.quantization == "none" else linear.storage_of(loaded)
+            found.setdefault(storage, []).append([loaded])
     return found
+
+
+def _as_loaded(part: tensors.HostTensor, rules: Rules) -> tensors.HostTensor:
+    """Rounded where all will be. What cannot be is left: the factory says which matrix that is."""
+    if rules.rounding is None or isinstance(part, tensors.Grouped) or not int8.supports(part):
+        return part
+    return rounding.WEIGHT_ONLY[rules.rounding](part)
 
 
 def _candidates(storage: linear.Storage, matrices: Sequence[Matrix], rules: Rules) -> list[linear.Form]:
     """In order of preference where times are equal."""
     if storage is linear.Storage.DENSE:
+        held = [linear.Form.HALF] if rules.quantization != "none" and all(map(half.supports, matrices)) else []
         fast_bfloat16 = rules.dtype is torch.bfloat16 and dense.bfloat16_is_fast()
         if fast_bfloat16:
             return [linear.Form.BLOCKED_BFLOAT16, linear.Form.PLAIN]
-        return [linear.Form.PANELS, linear.Form.PLAIN] if rules.dtype is torch.float32 else [linear.Form.PLAIN]
+        if rules.dtype is torch.float32:
+            return [*held, linear.Form.PANELS, linear.Form.PLAIN]
+        return [linear.Form.PLAIN]
     candidates = [linear.Form.GROUPED]
     parts = [part for matrix in matrices for part in matrix if isinstance(part, tensors.Grouped)]
     if all(packed4.supports(part) for part in parts):
@@ -132,13 +154,21 @@ def _choose_one(candidates: Sequence[linear.Form], bench: _Bench, rules: Rules) 
         if form is not linear.Form.BLOCKED_BFLOAT16 and at_few[form] < _FIRST_CHOICE_MARGIN * at_few[few]:
             few = form
     many = min(hopeful, key=lambda form: at_many[form])
-    extra_bytes = rules.num_elements * (2 if many is linear.Form.BLOCKED_BFLOAT16 else 1)
+    extra_bytes = rules.num_elements * _item_bytes(many, rules)
     affordable = extra_bytes <= _SECOND_FORM_MEMORY_RATIO * rules.memory_limit_bytes
     if at_many[many] >= _SECOND_FORM_MARGIN * at_many[few] or not affordable:
         many = few
     forms = linear.FormsByRows(few, many, _border(few, many, bench))
     figures = ", ".join(f"{form.value} {_ms(at_few[form])}/{_ms(at_many.get(form))}" for form in candidates)
     return forms, f"{forms} (ms of sampled layers at {FEW_ROWS}/{MANY_ROWS} rows: {figures})"
+
+
+def _item_bytes(form: linear.Form, rules: Rules) -> int:
+    """Of one weight; groups, with their scales, count as a byte."""
+    if form is linear.Form.PLAIN:
+        return rules.dtype.itemsize
+    sizes = {linear.Form.PANELS: 4, linear.Form.HALF: 2, linear.Form.BLOCKED_BFLOAT16: 2}
+    return sizes.get(form, 1)
 
 
 def _ms(seconds: float | None) -> str:
@@ -175,8 +205,7 @@ def _shortened(part: tensors.HostTensor) -> tensors.HostTensor:
     num_rows = min(part.shape[0], max(64, _SAMPLE_ELEMENTS // part.shape[1] // 64 * 64))
     if isinstance(part, torch.Tensor):
         return part[:num_rows]
-    mins = None if part.mins is None else part.mins[:num_rows]
-    return tensors.Grouped(part.quants[:num_rows], part.scales[:num_rows], mins, part.bits, part.group_size)
+    return part.rows(slice(num_rows))
 
 
 class _Stopwatch:

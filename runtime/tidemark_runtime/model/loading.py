@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from tidemark_runtime.model import batch, linear, registry, weights
+import torch
+
+from tidemark_runtime.model import batch, linear, probes, registry, weights
 from tidemark_runtime.model import checkpoint as checkpoints
 
 
-def load(checkpoint: checkpoints.Checkpoint, factory: linear.LinearFactory, progress: weights.Progress) -> batch.Model:
-    """Build the model, matrix after matrix, so that beside the finished ones only one is in work.
+def load(
+    checkpoint: checkpoints.Checkpoint,
+    factory: linear.LinearFactory,
+    progress: weights.Progress,
+    kept: probes.Probes | None = None,
+) -> batch.Model:
+    """Build the model, matrix after matrix, so that beside the finished ones only one is in work; `kept`
+    gets some rows of each kind of matrix, to test the finished layers with.
 
     Raises CorruptModel for missing tensors and wrong shapes, UnsupportedModel for tensors that have no place.
     """
     spec = checkpoint.spec
-    source = weights.Weights(checkpoint, factory, progress)
+    source = weights.Weights(checkpoint, factory, progress, kept)
     model = registry.FAMILIES[spec.architecture](spec, source)
-    source.refuse_leftovers(lambda name: _has_no_effect(name, spec.tie_embeddings))
+    source.refuse_leftovers(lambda name: _has_no_effect(name, checkpoint))
     progress("done", 1.0)
     return model
 
 
-def _has_no_effect(name: str, tie_embeddings: bool) -> bool:
-    """Tensors that old checkpoints carry and whose values follow from the rest."""
-    return name.endswith(".rotary_emb.inv_freq") or (tie_embeddings and name == "lm_head.weight")
+def _has_no_effect(name: str, checkpoint: checkpoints.Checkpoint) -> bool:
+    """Tensors that old checkpoints carry and whose values follow from the rest, or that add nothing.
+
+    AutoGPTQ wrote a bias of zeros for every matrix.
+    """
+    if name.endswith(".rotary_emb.inv_freq") or (checkpoint.spec.tie_embeddings and name == "lm_head.weight"):
+        return True
+    if not name.endswith(".bias"):
+        return False
+    bias = checkpoint.tensor(name)
+    return isinstance(bias, torch.Tensor) and not bool(bias.any())

@@ -21,7 +21,13 @@ from tidemark_runtime import errors
 from tidemark_runtime.model import mapping
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    {
+        "F32": torch.float32,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        "I32": torch.int32,  # of packed weights
+        "I64": torch.int64,
+    },
 )
 _LENGTH = struct.Struct("<Q")
 

@@ -167,6 +167,8 @@ def _gguf_dtype(tensors: Mapping[str, gguf_file.TensorInfo]) -> str:
 def from_hf(config: Mapping[str, Any]) -> ModelSpec:
     """The spec of a Hugging Face folder from its `config.json`, in the keys of transformers 4 or 5.
 
+    How its matrices are packed, `quantization_config`, is for `packing` to read.
+
     Raises UnsupportedModel for an architecture or variant we do not run, CorruptModel for a missing or absurd field.
     """
     architecture = config.get("model_type")
@@ -174,7 +176,6 @@ def from_hf(config: Mapping[str, Any]) -> ModelSpec:
         seen = architecture if architecture is not None else config.get("architectures")
         raise _unsupported("config.json model_type", seen, f"one of {', '.join(ARCHITECTURES)}")
     fields = _Fields(config, "config.json ")
-    fields.refuse("quantization_config", lambda seen: bool(seen), "an unquantized checkpoint, or a GGUF")
     fields.refuse("hidden_act", lambda seen: seen not in ("silu", "swish"), "silu")
     fields.refuse("attention_bias", lambda seen: bool(seen), "false")
     fields.refuse("mlp_bias", lambda seen: bool(seen), "false")

@@ -8,7 +8,7 @@ import torch
 
 from tidemark_runtime import errors
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import linear, tensors
+from tidemark_runtime.model import linear, probes, tensors
 
 Progress = Callable[[str, float], None]
 """Called with what was just loaded and the share of the checkpoint's bytes that is done, 0 to 1."""
@@ -17,7 +17,15 @@ Progress = Callable[[str, float], None]
 class Weights:
     """Hands a checkpoint's tensors to the linear factory and remembers which were used."""
 
-    def __init__(self, checkpoint: checkpoints.Checkpoint, factory: linear.LinearFactory, progress: Progress) -> None:
+    def __init__(
+        self,
+        checkpoint: checkpoints.Checkpoint,
+        factory: linear.LinearFactory,
+        progress: Progress,
+        kept: probes.Probes | None = None,
+    ) -> None:
+        """`kept`: where some rows of the matrices go, for the self-test."""
+        self._probes = probes.Probes() if kept is None else kept
         self._checkpoint = checkpoint
         self._factory = factory
         self._progress = progress
@@ -31,19 +39,27 @@ class Weights:
 
     def embedding(self, name: str, shape: tuple[int, int]) -> linear.Embedding:
         """The table `name` [V, H]."""
-        made = self._factory.embedding(self._matrix(name, shape))
+        table = self._matrix(name, shape)
+        made = self._factory.embedding(table)
+        self._probes.embedding(self._factory.kernel_paths["embedding"], made, table)
+        del table
         self._done([name])
         return made
 
     def head(self, name: str, shape: tuple[int, int]) -> linear.Linear:
         """The output layer from its own matrix `name` [V, H]."""
-        made = self._factory.head(self._matrix(name, shape))
+        matrix = self._matrix(name, shape)
+        made = self._factory.head(matrix)
+        self._probes.head(made.path, made, matrix)
+        del matrix
         self._done([name])
         return made
 
     def tied_head(self, embedding: linear.Embedding) -> linear.Linear:
         """The output layer that is the embedding table, in the same memory."""
-        return self._factory.head(embedding)
+        made = self._factory.head(embedding)
+        self._probes.head(made.path, made, None)
+        return made
 
     def vector(self, name: str, size: int) -> torch.Tensor:
         """The dense vector `name` [size], as float32, in memory of its own."""
@@ -63,6 +79,7 @@ class Weights:
             joined_bias = torch.cat([self._vector(part, rows) for part, rows in zip(bias_names, num_rows, strict=True)])
             names += bias_names
         made = self._factory.make(name, parts, joined_bias)
+        self._probes.linear(name, made.path, made, parts, joined_bias)
         del parts
         self._done(names)
         return made

@@ -1,8 +1,13 @@
-"""Does a model fit, asked before anything starts: the engine's own arithmetic on a model that is not loaded yet."""
+"""Does a model fit, asked before anything starts: the engine's own arithmetic on a model that is not loaded yet.
+
+The sum is that of one device. With several devices (`Wanted.num_devices`) matrices, KV heads and the wide parts of
+activations divide; what each device holds in full is listed in `UNDIVIDED`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,7 +18,23 @@ CapacityError = errors.CapacityError
 """For callers that take nothing but the planning of the runtime."""
 
 _FLOAT32_BYTES = 4
-OVERHEAD_BYTES = 720 * 1024 * 1024
+_TOKEN_TABLE_BYTES = 24
+"""Of a step's token: its id and position (int64), its page and its row in it (int32)."""
+_SAMPLED_ELEMENT_BYTES = 24
+"""Of one row of logits while it is sampled, one row at a time: its copy, its weights, its order."""
+DEVICE_OVERHEAD_BYTES = 1 << 30
+"""On a device, an assumption: driver context, libraries, communication buffers. No engine of ours has run on one."""
+DEVICE_GRAPHS_BYTES = 512 * 1024 * 1024
+"""On a device, an assumption: recorded steps. A processor records none."""
+DEVICE_HEAP_SHARE = 0.2
+"""As HEAP_SHARE, an assumption for the caching allocator of a device."""
+HEAP_SHARE = 1.2
+"""Of the activations: what a heap that never gives back keeps beside them, after steps of different sizes."""
+UNDIVIDED = (
+    "norms, the residual stream of activations, logits, tables, graphs and the framework: each device has them in full",
+)
+"""What several devices do not share, in words."""
+OVERHEAD_BYTES = 768 * 1024 * 1024
 """Interpreter, framework, temporaries of loading and the HTTP process, where no engine has been measured yet. What
 `tidemark serve smollm2-135m` reports as overhead after loading is a little less."""
 
@@ -65,36 +86,126 @@ class Wanted:
     max_num_batched_tokens: int
     max_context_tokens: int | None
     limit_bytes: int
-    """Of one pod: its memory, or that of its devices together."""
+    """Of one device; on a processor of the pod."""
+    num_devices: int = 1
+    """Of one pod; the model is divided among them."""
     overhead_bytes: int = OVERHEAD_BYTES
+    graphs_bytes: int = 0
+    item_bytes: int = 4
+    """Of activations: 4 on a processor, whatever the model's dtype, because our kernels' results are float32; 2 on a
+    device."""
+    heap_share: float = HEAP_SHARE
+    """Of the activations, see `workspace_bytes`."""
+    num_pages: int | None = None
+    """`kvCache.numPages`: this many, instead of what memory allows."""
+    memory_bytes: int | None = None
+    """`kvCache.memory`: of the slab."""
     swap_bytes: int = 0
     """Of the pod's memory, for pages of preempted requests; only the whole pages in it are used."""
     precision: tuple[config.PrecisionRule, ...] = ()
     """What is kept in another dtype than `kv_dtype`."""
+    fixed_scales: bool = False
+    """Scales of 8-bit KV are calibrated (`kvCache.scalesFile`) and take no bytes in a page."""
 
 
 def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
-    """The sum for one pod. Raises `errors.CapacityError` with the sum and what would make it fit."""
+    """The sum for one device. Raises `errors.CapacityError` with the sum and what would make it fit."""
+    layout, demand = layout_and_demand(shape, wanted)
+    return pool_size.decide(layout, wishes(wanted), demand)
+
+
+def layout_and_demand(
+    shape: ModelShape, wanted: Wanted, given: page_layout.PageLayout | None = None
+) -> tuple[page_layout.PageLayout, pool_size.Demand]:
+    """A page of one device, and all that stands beside the slab. Raises `errors.CapacityError`.
+
+    `given`: the layout, where it is known already, map included.
+    """
+    own = divided(shape, wanted.num_devices)
     try:
-        layout = page_layout.PageLayout(kv_shape(shape), wanted.block_size, wanted.kv_dtype, _kept(shape, wanted))
+        layout = _layout(shape, wanted) if given is None else given
         num_swap_pages = pool_size.num_swap_pages(layout, wanted.swap_bytes)
     except errors.ConfigError as error:
         raise errors.CapacityError(str(error)) from error
+    context_tokens = min(wanted.max_context_tokens or shape.max_context_tokens, shape.max_context_tokens)
+    activations = activations_bytes(own, wanted.max_num_seqs, wanted.max_num_batched_tokens, wanted.item_bytes)
     demand = pool_size.Demand(
         limit_bytes=wanted.limit_bytes,
-        weights_bytes=shape.weights_bytes,
-        workspace_bytes=workspace_bytes(shape, wanted.max_num_seqs, wanted.max_num_batched_tokens),
+        weights_bytes=own.weights_bytes,
+        activations_bytes=activations,
+        graphs_bytes=wanted.graphs_bytes,
+        workspace_bytes=workspace_bytes(
+            tables_bytes(wanted.max_num_seqs, context_tokens, wanted.block_size), activations, wanted.heap_share
+        ),
         overhead_bytes=wanted.overhead_bytes,
         max_num_seqs=wanted.max_num_seqs,
-        max_context_tokens=min(wanted.max_context_tokens or shape.max_context_tokens, shape.max_context_tokens),
+        max_context_tokens=context_tokens,
         swap_bytes=num_swap_pages * layout.page_bytes,
     )
-    return pool_size.decide(layout, pool_size.Wishes(memory_utilization=wanted.memory_utilization), demand)
+    return layout, demand
+
+
+def wishes(wanted: Wanted) -> pool_size.Wishes:
+    """What the settings say of the slab."""
+    return pool_size.Wishes(
+        memory_utilization=wanted.memory_utilization, num_pages=wanted.num_pages, memory_bytes=wanted.memory_bytes
+    )
 
 
 def kv_shape(shape: ModelShape) -> page_layout.KVShape:
     """The part of it that pages know."""
     return page_layout.KVShape(shape.num_layers, shape.num_kv_heads, shape.head_dim)
+
+
+def divided(shape: ModelShape, num_devices: int) -> ModelShape:
+    """What one of `num_devices` holds. Raises `CapacityError` where heads or the MLP do not divide.
+
+    KV heads fewer than devices are held by several of them each.
+    """
+    if num_devices == 1:
+        return shape
+    wrong = list(_undividable(shape, num_devices))
+    if wrong:
+        counts = ", ".join(str(count) for count in range(1, 65) if not list(_undividable(shape, count)))
+        raise errors.CapacityError(
+            f"the model cannot be divided among {num_devices} devices: {'; '.join(wrong)}. "
+            f"Set hardware.count to one of {counts}"
+        )
+    return dataclasses.replace(
+        shape,
+        num_heads=shape.num_heads // num_devices,
+        num_kv_heads=max(1, shape.num_kv_heads // num_devices),
+        intermediate_size=shape.intermediate_size // num_devices,
+        weights_bytes=-(-shape.weights_bytes // num_devices),
+    )
+
+
+def _undividable(shape: ModelShape, num_devices: int) -> Iterator[str]:
+    if shape.num_heads % num_devices:
+        yield f"{shape.num_heads} query heads"
+    if shape.num_kv_heads % num_devices and num_devices % shape.num_kv_heads:
+        yield f"{shape.num_kv_heads} KV heads"
+    if shape.intermediate_size % num_devices:
+        yield f"an MLP {shape.intermediate_size} wide"
+
+
+def _layout(shape: ModelShape, wanted: Wanted) -> page_layout.PageLayout:
+    """A page of the device whose heads cost most: a precision map may keep one device's heads and not another's."""
+    kept, own = _kept(shape, wanted), divided(shape, wanted.num_devices)
+    if not kept:
+        return page_layout.PageLayout(kv_shape(own), wanted.block_size, wanted.kv_dtype, {}, wanted.fixed_scales)
+    layouts = []
+    for device in range(wanted.num_devices):
+        first = device * shape.num_kv_heads // wanted.num_devices
+        mine = {
+            (layer, head - first, kind): dtype
+            for (layer, head, kind), dtype in kept.items()
+            if first <= head < first + own.num_kv_heads
+        }
+        layouts.append(
+            page_layout.PageLayout(kv_shape(own), wanted.block_size, wanted.kv_dtype, mine, wanted.fixed_scales)
+        )
+    return max(layouts, key=lambda layout: layout.page_bytes)
 
 
 def _kept(shape: ModelShape, wanted: Wanted) -> precision_map.Segments:
@@ -104,14 +215,43 @@ def _kept(shape: ModelShape, wanted: Wanted) -> precision_map.Segments:
     return precision_map.segments_of(precision_map.of_settings(wanted.precision), target)
 
 
-def workspace_bytes(shape: ModelShape, max_num_seqs: int, max_num_batched_tokens: int) -> int:
-    """Activations and logits of the largest step. Per sampled sequence: its logits and the sampler's copy."""
-    logits_bytes = 2 * max_num_seqs * shape.vocab_size * _FLOAT32_BYTES
-    return max_num_batched_tokens * step_token_bytes(shape) + logits_bytes
+def activations_bytes(
+    shape: ModelShape, max_num_seqs: int, max_num_batched_tokens: int, item_bytes: int = _FLOAT32_BYTES
+) -> int:
+    """Peak of the largest step: a full budget of tokens, with all sequences sampled at its end. Logits are float32.
+
+    The largest of three moments: inside attention, inside the MLP, and at the head, where each sampled sequence has a
+    row of logits. `benchmarks/results/plan_check.md` compares it with what a process grows by.
+    """
+    at_head = max_num_seqs * (_FLOAT32_BYTES * shape.vocab_size + item_bytes * 2 * shape.hidden_size)
+    at_head += _SAMPLED_ELEMENT_BYTES * shape.vocab_size
+    return max(
+        max_num_batched_tokens * step_token_bytes(shape, item_bytes),
+        max_num_batched_tokens * _standing_bytes(shape, item_bytes) + at_head,
+    )
 
 
-def step_token_bytes(shape: ModelShape) -> int:
-    """Activations of one token: the residual stream, its addend and its norm, Q, K, V and the attention's output, gate,
-    up and their product, in float32."""
-    heads = 2 * (shape.num_heads + shape.num_kv_heads)
-    return _FLOAT32_BYTES * (4 * shape.hidden_size + heads * shape.head_dim + 3 * shape.intermediate_size)
+def step_token_bytes(shape: ModelShape, item_bytes: int = _FLOAT32_BYTES) -> int:
+    """Activations of one token inside a layer: what stands, and the wider of attention (Q, K and V, and its result) and
+    MLP (gate, up and their product)."""
+    attention = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim
+    return _standing_bytes(shape, item_bytes) + item_bytes * max(attention, 3 * shape.intermediate_size)
+
+
+def _standing_bytes(shape: ModelShape, item_bytes: int) -> int:
+    """Of one token, from the first layer to the last: the residual stream, what the last layer added to it and its
+    norm; queries, which all layers share; cosines and sines; and its row in the step's tables."""
+    items = 3 * shape.hidden_size + shape.num_heads * shape.head_dim
+    return item_bytes * items + _FLOAT32_BYTES * shape.head_dim + _TOKEN_TABLE_BYTES
+
+
+def tables_bytes(max_num_seqs: int, max_context_tokens: int, block_size: int) -> int:
+    """What the worker keeps of its sequences between steps: their tokens and their pages, as 32-bit numbers. The
+    memory behind it is provided as rows are first written."""
+    return 4 * max_num_seqs * (max_context_tokens + 1 - (-max_context_tokens // block_size))
+
+
+def workspace_bytes(tables: int, activations: int, heap_share: float = HEAP_SHARE) -> int:
+    """The tables (`tables_bytes`), and what the heap comes to keep between the tensors of one step and of the next:
+    freed blocks that the next tensor does not fit into. `benchmarks/results/plan_check.md` has how much that was."""
+    return tables + int(heap_share * activations)

@@ -9,7 +9,10 @@ A page holds `block_size` tokens of *all* layers, contiguously:
          └─ layer 1 ...
 
 Each segment has a dtype of its own, so that mixed precision changes offsets, not the architecture. The scales of a
-quantized one, a float32 for each token, follow its elements: whatever moves a page moves both.
+quantized one follow its elements: whatever moves a page moves both. A token of 8 bits has a float32, unless the scales
+of all heads are fixed: those lie beside the slab and cost no bytes a token. A token of 4 bits has a scale and a
+smallest number for every 32 elements, both bfloat16: they are always in the page.
+
 Segments begin at multiples of 64 bytes (a cache line, and the widest vector load), pages too.
 """
 
@@ -33,24 +36,42 @@ class KVDtype:
     """How one element of KV memory is kept."""
 
     name: str
-    item_bytes: int
+    item_bits: int
     scaled: bool = False
-    """Each token of a head has a scale beside its elements."""
+    """Each token of a head has a scale beside its elements, unless scales are fixed."""
+    group: int | None = None
+    """Elements of a token that share a scale; None: all of a head."""
+    largest: float | None = None
+    """Of those with one scale a token: the number that the largest element becomes; scale = largest magnitude / it."""
+    lossy: bool = False
+    """Loses so much that nobody gets it who has not asked for it by name (`kvCache.allowLossy`)."""
+
+    def row_bytes(self, head_dim: int) -> int:
+        """The elements of one token of a head."""
+        return head_dim * self.item_bits // 8
+
+    def scale_bytes(self, head_dim: int) -> int:
+        """What one token of a head has beside its elements where its scales are in the page."""
+        if not self.scaled:
+            return 0
+        return SCALE_BYTES if self.group is None else SCALE_BYTES * -(-head_dim // self.group)
 
 
 KV_DTYPES: dict[str, KVDtype] = {
     dtype.name: dtype
     for dtype in (
-        KVDtype("float32", 4),
-        KVDtype("float16", 2),
-        KVDtype("bfloat16", 2),
-        KVDtype("fp8_e4m3", 1, scaled=True),
-        KVDtype("fp8_e5m2", 1, scaled=True),
-        KVDtype("int8", 1, scaled=True),
+        KVDtype("float32", 32),
+        KVDtype("float16", 16),
+        KVDtype("bfloat16", 16),
+        KVDtype("fp8_e4m3", 8, scaled=True, largest=448.0),
+        KVDtype("fp8_e5m2", 8, scaled=True, largest=57344.0),
+        KVDtype("int8", 8, scaled=True, largest=127.0),
+        KVDtype("int4", 4, scaled=True, group=32, lossy=True),
     )
 }
 
 SCALE_BYTES = 4
+"""Of a token of 8 bits, a float32; of a group of 4 bits, two bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +95,26 @@ class Segment:
     size_bytes: int
     """With the scales."""
     scales_offset_bytes: int | None
-    """Where float32 `[block_size]` scales begin; None for a dtype that needs none."""
+    """Where the scales of `block_size` tokens begin; None where there are none in the page."""
+
+    @property
+    def needs_fixed_scale(self) -> bool:
+        return self.dtype.scaled and self.scales_offset_bytes is None
 
 
 @dataclass(frozen=True)
 class PageLayout:
     """Offsets and bytes of every segment of a page.
 
-    `precision` names the segments that differ from `dtype`: (layer, head, kind) -> dtype name.
+    `precision` names the segments that differ from `dtype`: (layer, head, kind) -> dtype name. `fixed_scales`: segments
+    of 8 bits have their scale somewhere else, the same for all tokens.
     """
 
     shape: KVShape
     block_size: int
     dtype: str
     precision: Mapping[tuple[int, int, Kind], str] = field(default_factory=dict)
+    fixed_scales: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -102,7 +129,8 @@ class PageLayout:
         ]
         problems += [
             errors.Problem("kvCache.dtype", name, f"one of {', '.join(sorted(KV_DTYPES))}")
-            for name in sorted({self.dtype, *self.precision.values()} - set(KV_DTYPES))
+            for name in self._dtype_names
+            if name not in KV_DTYPES
         ]
         problems += [
             errors.Problem(
@@ -113,8 +141,16 @@ class PageLayout:
             for key in self.precision
             if not (0 <= key[0] < self.shape.num_layers and 0 <= key[1] < self.shape.num_kv_heads and key[2] in KINDS)
         ]
+        packed = [name for name in self._dtype_names if name in KV_DTYPES and KV_DTYPES[name].item_bits < 8]
+        if packed and self.shape.head_dim % 2:
+            remedy = f"{packed[0]} keeps two elements in a byte. Choose a dtype of 8 bits or more"
+            problems.append(errors.Problem("shape.head_dim", self.shape.head_dim, "an even number", remedy))
         if problems:
             raise errors.ConfigError(problems)
+
+    @property
+    def _dtype_names(self) -> list[str]:
+        return sorted({self.dtype, *self.precision.values()})
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -125,10 +161,10 @@ class PageLayout:
             for head in range(self.shape.num_kv_heads):
                 for kind in KINDS:
                     dtype = KV_DTYPES[self.precision.get((layer, head, kind), self.dtype)]
-                    size, scales = self.block_size * self.shape.head_dim * dtype.item_bytes, None
-                    if dtype.scaled:
+                    size, scales = self.block_size * dtype.row_bytes(self.shape.head_dim), None
+                    if dtype.scaled and not (self.fixed_scales and dtype.group is None):
                         scales = offset + _aligned(size, SCALE_BYTES)
-                        size = scales - offset + self.block_size * SCALE_BYTES
+                        size = scales - offset + self.block_size * dtype.scale_bytes(self.shape.head_dim)
                     found.append(Segment(layer, head, kind, dtype, offset, size, scales))
                     offset += _aligned(size)
         return tuple(found)
@@ -140,6 +176,14 @@ class PageLayout:
     def page_bytes(self) -> int:
         last = self.segments[-1]
         return last.offset_bytes + _aligned(last.size_bytes)
+
+    @cached_property
+    def page_bytes_by_dtype(self) -> dict[str, int]:
+        """How the bytes of a page are shared by its segments' dtypes, alignment included; they sum to `page_bytes`."""
+        found: dict[str, int] = {}
+        for segment in self.segments:
+            found[segment.dtype.name] = found.get(segment.dtype.name, 0) + _aligned(segment.size_bytes)
+        return found
 
     @property
     def token_bytes(self) -> float:

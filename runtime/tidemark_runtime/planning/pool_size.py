@@ -29,13 +29,23 @@ class Demand:
     """Memory this process may use: cgroup limit or machine."""
     weights_bytes: int
     workspace_bytes: int
-    """Activations and temporaries of the largest step."""
+    """Tables that are kept between steps."""
     overhead_bytes: int
     """Framework, interpreter, HTTP process."""
     max_num_seqs: int
     max_context_tokens: int
+    activations_bytes: int = 0
+    """Peak of the largest step."""
+    graphs_bytes: int = 0
+    """Recorded steps; none on a processor."""
     swap_bytes: int = 0
     """Swap space, where it shares the memory of the slab, as on a processor."""
+
+    @property
+    def others_bytes(self) -> int:
+        """All but the slab."""
+        step = self.activations_bytes + self.graphs_bytes + self.workspace_bytes
+        return self.weights_bytes + step + self.overhead_bytes + self.swap_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +65,23 @@ class PoolSize:
     kv_bytes: int
     useful_pages: int
     """Pages that `max_num_seqs` requests of full context take; more would never be used."""
+    activations_bytes: int = 0
+    graphs_bytes: int = 0
     swap_bytes: int = 0
 
     @property
     def others_bytes(self) -> int:
         """All but the slab."""
-        return self.weights_bytes + self.workspace_bytes + self.overhead_bytes + self.swap_bytes
+        return sum(self.parts_bytes.values()) - self.kv_bytes
 
     @property
     def parts_bytes(self) -> dict[str, int]:
+        """By the names that metrics and `/status` use."""
         return {
             "weights": self.weights_bytes,
             "kv": self.kv_bytes,
+            **({"activations": self.activations_bytes} if self.activations_bytes else {}),
+            **({"graphs": self.graphs_bytes} if self.graphs_bytes else {}),
             "workspace": self.workspace_bytes,
             "overhead": self.overhead_bytes,
             **({"swap": self.swap_bytes} if self.swap_bytes else {}),
@@ -94,7 +109,7 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
     """
     useful_pages = demand.max_num_seqs * layout.pages_for(demand.max_context_tokens)
     usable_bytes = int(demand.limit_bytes * wishes.memory_utilization)
-    others_bytes = demand.weights_bytes + demand.workspace_bytes + demand.overhead_bytes + demand.swap_bytes
+    others_bytes = demand.others_bytes
     if wishes.num_pages is not None:
         asked_pages, asked_by, ceiling_bytes = wishes.num_pages, "numPages", demand.limit_bytes
     elif wishes.memory_bytes is not None:
@@ -115,6 +130,8 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
         overhead_bytes=demand.overhead_bytes,
         kv_bytes=num_pages * layout.page_bytes,
         useful_pages=useful_pages,
+        activations_bytes=demand.activations_bytes,
+        graphs_bytes=demand.graphs_bytes,
         swap_bytes=demand.swap_bytes,
     )
     if num_pages < 1 or others_bytes + size.kv_bytes > ceiling_bytes:
@@ -136,6 +153,8 @@ def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes
         budget += f" ({_mib(size.limit_bytes)} x memoryUtilization {wishes.memory_utilization:g})"
     terms = [
         f"weights {_mib(size.weights_bytes)}",
+        *([f"activations {_mib(size.activations_bytes)}"] if size.activations_bytes else []),
+        *([f"graphs {_mib(size.graphs_bytes)}"] if size.graphs_bytes else []),
         f"workspace {_mib(size.workspace_bytes)}",
         f"overhead {_mib(size.overhead_bytes)}",
         *([f"swap space {_mib(size.swap_bytes)}"] if size.swap_bytes else []),

@@ -31,7 +31,7 @@ LAST_WORDS_SECONDS = 5
 """At the end, how long answers that are already made may take to reach slow clients."""
 KEEP_ALIVE_SECONDS = 75
 
-EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+EXIT_OK, EXIT_FAILED, EXIT_WRONG_SETTING, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 class Announcer(Protocol):
@@ -168,9 +168,11 @@ class Lifecycle:
         return False
 
     def _fail(self, reason: reasons.Reason, message: str) -> int:
-        """Whoever still waits gets an error (the engine's client sees to that); then the process ends."""
+        """Whoever still waits gets an error (the engine's client sees to that); then the process ends.
+
+        Some settings are known to be wrong only once the model is: they end it as those do that are seen before."""
         self._announcer.failed(reason, message)
-        return EXIT_FAILED
+        return EXIT_WRONG_SETTING if reason is reasons.Reason.CONFIG_INVALID else EXIT_FAILED
 
 
 class _HttpServer(uvicorn.Server):

@@ -70,8 +70,8 @@ def _by_mode(total: int, swap: int) -> Values:
 def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> Iterator[Family]:
     total = stats.pages_total or (ready.num_pages if ready is not None else 0)
     slots = stats.pages_used * (ready.block_size if ready is not None else 0)
-    kv_bytes: Values = {(ready.worker.get("kvDtype", "unknown"),): ready.num_pages * ready.page_bytes} if ready else {}
-    parts: Values = {(part,): size for part, size in ready.memory_bytes.items()} if ready else {}
+    by_dtype = ready.page_bytes_by_dtype if ready is not None else {}
+    kv_bytes: Values = {(dtype,): ready.num_pages * size for dtype, size in by_dtype.items()} if ready else {}
     pages: Values = {
         ("used",): stats.pages_used,
         ("cached",): stats.pages_cached,
@@ -82,8 +82,21 @@ def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> 
     yield _family(names.KV_USAGE, {(): stats.pages_used / total if total else 0.0})
     yield _family(names.KV_FRAGMENTATION, {(): 1.0 - stats.tokens_in_used_pages / slots if slots else 0.0})
     yield _family(names.KV_BYTES, kv_bytes)
-    yield _family(names.MEMORY_BYTES, parts)
+    yield _family(names.MEMORY_BYTES, _by_part(_with_free(ready)))
+    yield _family(names.MEMORY_PLANNED_BYTES, _by_part(ready.planned_bytes if ready is not None else {}))
     yield from _moves(stats, ready.page_bytes if ready is not None else 0)
+
+
+def _with_free(ready: messages.EngineReady | None) -> Mapping[str, int]:
+    """What was measured, and what is left of the limit; a part that was not measured counts as planned."""
+    if ready is None or not ready.memory_limit_bytes:
+        return {} if ready is None else ready.memory_bytes
+    taken = sum({**ready.planned_bytes, **ready.memory_bytes}.values())
+    return {**ready.memory_bytes, "free": max(0, ready.memory_limit_bytes - taken)}
+
+
+def _by_part(sizes: Mapping[str, int]) -> Values:
+    return {(part,): size for part, size in sizes.items()}
 
 
 def _moves(stats: messages.EngineStats, page_bytes: int) -> Iterator[Family]:
@@ -111,11 +124,10 @@ def _moves(stats: messages.EngineStats, page_bytes: int) -> Iterator[Family]:
 
 
 def _compute(ready: messages.EngineReady | None) -> Iterator[Family]:
-    paths: Values = {}
-    if ready is not None:
-        dtype = ready.worker.get("dtype", "unknown")
-        paths = {(op, path, dtype): 1.0 for op, path in ready.kernel_paths.items()}
-    yield _family(names.KERNEL_PATH, paths)
+    seen = ready.kernel_paths if ready is not None else []
+    yield _family(names.KERNEL_PATH, {(each.op, each.path, each.dtype): 1.0 for each in seen})
+    unplanned = sum(not each.is_planned for each in seen)
+    yield _family(names.KERNEL_PATHS_UNPLANNED, {(): unplanned} if ready is not None else {})
 
 
 _FAMILIES: Mapping[names.Kind, Callable[..., core.CounterMetricFamily | core.GaugeMetricFamily]] = {

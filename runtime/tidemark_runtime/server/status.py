@@ -9,7 +9,7 @@ from starlette import responses as starlette_responses
 
 from tidemark_runtime.contract import reasons, status
 from tidemark_runtime.engine import messages
-from tidemark_runtime.server import context, responses
+from tidemark_runtime.server import context, kernels, responses
 
 
 def state_of(shared: context.Context) -> tuple[status.EngineState, str]:
@@ -30,7 +30,7 @@ def state_of(shared: context.Context) -> tuple[status.EngineState, str]:
         names = ", ".join(shared.unknown_keys)
         text = f"Serving. overload.degrade names {names}, and the key file has no key of such a name: check both."
         return status.EngineState.READY, text
-    return status.EngineState.READY, "Serving."
+    return status.EngineState.READY, kernels.warning(shared.ready.kernel_paths) or "Serving."
 
 
 def build(shared: context.Context, version: str) -> status.EngineStatus:
@@ -53,7 +53,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         config=status.ConfigStatus(shared.config_hash, shared.generation, shared.restart_hash),
         reason=_reason(shared, state),
         worker=ready.worker if ready else {},
-        kernel_paths=ready.kernel_paths if ready else {},
+        kernel_paths=ready.kernel_paths if ready else [],
         load=_load(shared),
         memory=_memory(shared),
         lines=_lines(shared),
@@ -72,6 +72,8 @@ def _reason(shared: context.Context, state: status.EngineState) -> str:
             return reasons.Reason.STALLED
         case status.EngineState.READY if shared.file_problem is not None:
             return shared.file_problem[0]
+        case status.EngineState.READY if shared.ready is not None and kernels.warning(shared.ready.kernel_paths):
+            return reasons.Reason.KERNEL_PATH
         case _:
             return ""
 
@@ -112,6 +114,9 @@ def _memory(shared: context.Context) -> status.MemoryStatus:
     ready, stats = shared.engine.ready, shared.engine.stats
     return status.MemoryStatus(
         parts_bytes=ready.memory_bytes,
+        planned_bytes=ready.planned_bytes,
+        limit_bytes=ready.memory_limit_bytes,
+        kv_bytes={dtype: ready.num_pages * size for dtype, size in ready.page_bytes_by_dtype.items()},
         page_bytes=ready.page_bytes,
         block_size=ready.block_size,
         pages_total=ready.num_pages,
@@ -137,6 +142,7 @@ def _lines(shared: context.Context) -> dict[str, status.LineStatus]:
 
 
 def _queue(shared: context.Context) -> status.QueueStatus:
+    settings = shared.config.scheduler
     if shared.engine is None:
         return status.QueueStatus()
     stats = shared.engine.stats
@@ -146,4 +152,6 @@ def _queue(shared: context.Context) -> status.QueueStatus:
         stats.oldest_wait_seconds,
         stats.preemptions_total,
         {"express": stats.requests_waiting - stats.requests_waiting_slow, "slow": stats.requests_waiting_slow},
+        settings.max_num_seqs,
+        settings.max_num_batched_tokens,
     )

@@ -84,6 +84,11 @@ def resident_bytes(root: Path = Path("/")) -> int:
     return _field(_read(root / "proc/self/status"), "VmRSS:") * _KIB_BYTES
 
 
+def peak_resident_bytes(root: Path = Path("/")) -> int:
+    """The most it has held, since its start or since that was reset."""
+    return _field(_read(root / "proc/self/status"), "VmHWM:") * _KIB_BYTES
+
+
 def _field(text: str, name: str) -> int:
     for line in text.splitlines():
         if line.startswith(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tidemark_runtime.contract import status
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.planning import capacity, page_layout
 
@@ -25,7 +26,11 @@ class WorkerFacts:
     max_context_tokens: int
     """What the settings and the model allow; the slab may hold less."""
     memory_bytes: dict[str, int]
-    """Measured, by part: `weights`, `kv`, `workspace`, `overhead`; and `swap` where there is swap space."""
+    """Measured, by part: `weights` (of the tensors held), `kv` and `swap` (as mapped: the system provides the memory
+    when a page is first written), `activations` (peak of the largest step, where it was measured), `workspace` (tables
+    kept between steps), `overhead` (resident after loading, less the weights, and a budget for the HTTP process)."""
+    planned_bytes: dict[str, int] = field(default_factory=dict)
+    """What `tidemark plan` says of the same files and settings, by the same parts; empty where nobody planned."""
     num_host_pages: int = 0
     """Pages in the host's swap space."""
     page_copy_seconds: float = 0.0
@@ -33,11 +38,11 @@ class WorkerFacts:
     memory_limit_bytes: int = 0
     """What the whole pod may use; 0 where nobody knows."""
     step_token_bytes: int = 0
-    """Workspace that each token of a step's budget takes; part of `memory_bytes["workspace"]`."""
+    """Activations that each token of a step's budget takes."""
     shape: capacity.ModelShape | None = None
     """Of the loaded model, for plans made before the next start."""
-    kernel_paths: dict[str, str] = field(default_factory=dict)
-    """op -> path that runs, for example {"linear": "rows<=8: grouped4, else bfloat16", "attention": "cpu-c"}."""
+    kernel_paths: tuple[status.KernelPath, ...] = ()
+    """Of every op that has run in a step; empty before the first one."""
     notes: dict[str, str] = field(default_factory=dict)
     """Whatever else a person should know, for example `threads`."""
 

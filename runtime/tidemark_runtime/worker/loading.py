@@ -10,12 +10,12 @@ from tidemark_kernels import dispatch
 from tidemark_runtime import config, errors
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import linear, linear_choice, sources, tensors
+from tidemark_runtime.model import linear, linear_choice, packing, probes, sources, tensors
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.model import weights as model_weights
 from tidemark_runtime.planning import capacity, page_layout, pool_size, precision_map
-from tidemark_runtime.worker import cpu, interface, precision, slab
+from tidemark_runtime.worker import cpu, heap, interface, planned, precision, scales, slab
 
 HTTP_PROCESS_BYTES = 200 * pool_size.MIB_BYTES
 """The server's process shares the pod's memory; this is its budget."""
@@ -28,6 +28,8 @@ class Loaded:
     model: batches.Model
     memory: batches.KVMemory
     facts: interface.WorkerFacts
+    probes: tuple[probes.Probe, ...] = ()
+    """For the self-test; let go of after it."""
 
 
 def load(
@@ -45,25 +47,33 @@ def load(
     limit = _memory_limit(settings.hardware)
     checkpoint = checkpoints.open_checkpoint(source)
     spec = checkpoint.spec
+    _check_packed(settings.model, checkpoint)
     max_context_tokens = _max_context(settings.model, spec)
     dtype = _activations_dtype(settings.model, spec)
     kv_dtype = _kv_dtype(settings.kv_cache, dtype)
     keep_dtype = precision_map.keep_dtype(_name(dtype))
     aim = precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads)
     kept = precision.choose(settings.kv_cache, aim)
-    layout = page_layout.PageLayout(spec.kv_shape, settings.kv_cache.block_size, kv_dtype, kept.segments)
+    layout = page_layout.PageLayout(
+        *(spec.kv_shape, settings.kv_cache.block_size, kv_dtype, kept.segments),
+        fixed_scales=settings.kv_cache.scales_file is not None,
+    )
+    fixed = scales.choose(settings.kv_cache, layout, source)
     num_host_pages = pool_size.num_swap_pages(layout, settings.kv_cache.swap_space)
     with torch.inference_mode():
         if policy is None:
             progress("choosing the form of the weights", 0.0)
             policy = _choose(checkpoint, settings.model, dtype, limit)
-        factory = linear.LinearFactory(policy)
-        model = model_loading.load(checkpoint, factory, progress)
+        factory, kept_rows = linear.LinearFactory(policy), probes.Probes()
+        model = model_loading.load(checkpoint, factory, progress, kept_rows)
     shape = _shape(spec, factory.num_bytes)
+    heap.give_back()  # what loading freed is no overhead
     size = _pool_size(settings, shape, layout, limit, max_context_tokens, num_host_pages * layout.page_bytes)
+    decided = planned.Decided(shape, layout, limit.num_bytes, max_context_tokens, _name(dtype))
+    plan = planned.of(settings, source, decided)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
-    memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout)
+    memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout, fixed.scales)
     facts = interface.WorkerFacts(
         kind="torch",
         device="cpu",
@@ -72,21 +82,24 @@ def load(
         num_pages=size.num_pages,
         num_host_pages=num_host_pages,
         max_context_tokens=max_context_tokens,
-        memory_bytes=size.parts_bytes,
+        memory_bytes=planned.measured(size),
+        planned_bytes=plan.parts_bytes,
         memory_limit_bytes=limit.num_bytes,
         step_token_bytes=capacity.step_token_bytes(shape),
         shape=shape,
-        kernel_paths={**kernels.paths(), **factory.kernel_paths},
         notes={
             "threads": str(threads),
             "memoryLimit": f"{limit.num_bytes} bytes, {limit.source}",
             "pagesDecidedBy": size.decided_by,
             "kernels": kernels.reason,
             **({"precision": kept.note} if kept.note else {}),
+            **({"scales": fixed.note} if fixed.note else {}),
+            **_loss(layout),
             **({"linearMeasured": policy.measured} if policy.measured else {}),
+            **plan.notes,
         },
     )
-    return Loaded(model, memory, facts)
+    return Loaded(model, memory, facts, tuple(kept_rows.found))
 
 
 def _pool_size(
@@ -104,10 +117,13 @@ def _pool_size(
         memory_bytes=settings.kv_cache.memory,
     )
     scheduler = settings.scheduler
+    activations = capacity.activations_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+    tables = capacity.tables_bytes(scheduler.max_num_seqs, max_context_tokens, layout.block_size)
     demand = pool_size.Demand(
         limit_bytes=limit.num_bytes,
         weights_bytes=shape.weights_bytes,
-        workspace_bytes=capacity.workspace_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        activations_bytes=activations,
+        workspace_bytes=capacity.workspace_bytes(tables, activations),
         overhead_bytes=max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES,
         max_num_seqs=scheduler.max_num_seqs,
         max_context_tokens=max_context_tokens,
@@ -161,6 +177,19 @@ def _max_context(model: config.ModelConfig, spec: model_spec.ModelSpec) -> int:
     return wanted
 
 
+def _check_packed(model: config.ModelConfig, checkpoint: checkpoints.Checkpoint) -> None:
+    """Raises ConfigError where a packed format was asked for and the checkpoint is something else."""
+    found = None if checkpoint.packed is None else checkpoint.packed.method
+    if model.quantization in packing.METHODS and model.quantization != found:
+        problem = errors.Problem(
+            "model.quantization",
+            model.quantization,
+            f"auto: {model.source} is {found or 'not packed by AWQ or GPTQ'}",
+            "Name another model, or leave the setting out: what a file holds is read from the file",
+        )
+        raise errors.ConfigError([problem])
+
+
 def _activations_dtype(model: config.ModelConfig, spec: model_spec.ModelSpec) -> torch.dtype:
     if model.dtype == "float16":
         problem = errors.Problem(
@@ -171,6 +200,15 @@ def _activations_dtype(model: config.ModelConfig, spec: model_spec.ModelSpec) ->
         )
         raise errors.ConfigError([problem])
     return linear_choice.resolve_dtype(model.dtype, spec.dtype)
+
+
+def _loss(layout: page_layout.PageLayout) -> dict[str, str]:
+    """A note where somebody accepted a dtype that loses facts."""
+    lossy = {name: size for name, size in layout.page_bytes_by_dtype.items() if page_layout.KV_DTYPES[name].lossy}
+    if not lossy:
+        return {}
+    share = sum(lossy.values()) / layout.page_bytes
+    return {"lossy": f"{', '.join(lossy)} for {share:.0%} of the KV memory, by kvCache.allowLossy. {config.LOSSY_COST}"}
 
 
 def _kv_dtype(kv_cache: config.KVCacheConfig, dtype: torch.dtype) -> str:

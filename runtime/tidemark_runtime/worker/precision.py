@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tidemark_runtime import config, errors
-from tidemark_runtime.contract import documents
-from tidemark_runtime.planning import precision_map
-
-READABLE = "a readable YAML file with rules, as `tidemark eval sensitivity` writes"
+from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.planning import page_layout, precision_map
+from tidemark_runtime.worker import map_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +23,31 @@ class Chosen:
 def choose(kv_cache: config.KVCacheConfig, target: precision_map.Target) -> Chosen:
     """Raises `ConfigError` with every problem, for a map that does not fit the model too."""
     if kv_cache.precision_file is not None:
-        return _from_file(Path(kv_cache.precision_file), target)
+        chosen = _from_file(Path(kv_cache.precision_file), target)
+        _check_loss(chosen.segments, kv_cache)
+        return chosen
     if not kv_cache.precision:
         return Chosen()
     segments = precision_map.segments_of(precision_map.of_settings(kv_cache.precision), target)
     return Chosen(segments, _note(segments, target, "kvCache.precision"))
 
 
-def loaded(content: bytes, setting: str, path: str) -> Mapping[str, Any]:
-    """What a map file holds, or a ConfigMap with one. Raises `ConfigError` naming `setting` and the file, and each key
-    that stands twice."""
-    try:
-        found = documents.read_yaml(content.decode("utf-8"), setting, path, READABLE)
-        if isinstance(found, Mapping) and found.get("kind") == "ConfigMap":
-            found = documents.read_yaml(found["data"][precision_map.CONFIG_MAP_KEY], setting, path, READABLE)
-    except (UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise errors.ConfigError([errors.Problem(setting, path, READABLE, f"It says: {error}")]) from error
-    if not isinstance(found, Mapping):
-        raise errors.ConfigError([errors.Problem(setting, path, READABLE, "It holds no mapping.")])
-    return found
+def _check_loss(segments: precision_map.Segments, kv_cache: config.KVCacheConfig) -> None:
+    """What the configuration itself says was checked when it was parsed; a file is read here first."""
+    lossy = sorted(name for name in set(segments.values()) if page_layout.KV_DTYPES[name].lossy)
+    if lossy and not kv_cache.allow_lossy:
+        raise errors.ConfigError([config_parsing.lossy_problem(str(kv_cache.precision_file), lossy[0])])
+
+
+def wanted(setting: str = "kvCache.precisionFile") -> map_files.Wanted:
+    """What a map file is, for messages; `setting`: what names it."""
+    readable = "a readable YAML file with rules, as `tidemark eval sensitivity` writes"
+    return map_files.Wanted(setting, readable, precision_map.CONFIG_MAP_KEY)
 
 
 def _from_file(path: Path, target: precision_map.Target) -> Chosen:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        problem = errors.Problem("kvCache.precisionFile", str(path), READABLE, f"It says: {error}")
-        raise errors.ConfigError([problem]) from error
-    found = loaded(content, "kvCache.precisionFile", str(path))
+    content = map_files.content(path, wanted())
+    found = map_files.mapping(content, wanted(), str(path))
     segments = precision_map.segments_of(precision_map.parse(found, str(path)), target)
     return Chosen(segments, _note(segments, target, f"{path}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"))
 

@@ -47,6 +47,11 @@ class SlotTables:
         self._decode_columns: tuple[Int64, Int64, npt.NDArray[np.bool_]]
         """Made of `_decodes`: slots, counts, samples."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Of tokens and pages, as mapped."""
+        return self.tokens.nbytes + self.pages.nbytes
+
     def apply(self, plan: step_plan.StepPlan) -> Rows:
         """Take in the plan's joins and new pages; returns what it computes as columns.
 

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 
 import torch
 
+from tidemark_kernels import dispatch
 from tidemark_runtime import config
 from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import sources
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.worker import batch, interface, loading, sampler, slots, swap
+from tidemark_runtime.worker import batch, heap, interface, loading, measuring, planned, sampler, selftest, slots, swap
 
 WARM_UP_TOKENS = 48
 """Prompt tokens of the warm-up: enough for the paths of many rows, few enough to touch only some pages."""
 
 
 def create(settings: config.EngineConfig, source: sources.ModelSource, progress: model_weights.Progress) -> TorchWorker:
-    """Load the model, size the slab, run a first step of each kind.
+    """Load the model, size the slab, test the kernels, run a first step of each kind.
 
-    Raises ModelError, CapacityError or ConfigError: whatever is wrong with model, memory or settings.
+    Raises ModelError, CapacityError or ConfigError: whatever is wrong with model, memory or settings; KernelError where
+    a kernel gives wrong numbers, or `hardware.strictKernels` forbids what runs.
     """
+    strict = selftest.is_strict(settings.hardware)
+    if strict:
+        selftest.refuse_missing()
+    heap.keep_under(measuring.MAPPED_FROM_BYTES)
     loaded = loading.load(settings, source, progress)
-    worker = TorchWorker(loaded.model, loaded.memory, loaded.facts, settings.scheduler.max_num_seqs)
+    progress("testing the kernels", 1.0)
+    tested = selftest.run(loaded)
     progress("warming up", 1.0)
+    worker = TorchWorker(loaded.model, loaded.memory, loaded.facts, settings.scheduler.max_num_seqs, tested)
     worker.warm_up()
+    worker.measure_memory(measuring.Step(settings.scheduler.max_num_seqs, settings.scheduler.max_num_batched_tokens))
+    heap.keep_under(heap.KEEP_UNDER_BYTES)
+    if strict:
+        selftest.refuse(worker.facts.kernel_paths)
     return worker
 
 
@@ -34,17 +47,29 @@ class TorchWorker:
     """Keeps slot tables and swap space, and runs plans on the model. Implements `interface.Worker`."""
 
     def __init__(
-        self, model: batches.Model, memory: batches.KVMemory, facts: interface.WorkerFacts, max_num_seqs: int
+        self,
+        model: batches.Model,
+        memory: batches.KVMemory,
+        facts: interface.WorkerFacts,
+        max_num_seqs: int,
+        tested: selftest.Tested | None = None,
     ) -> None:
         """Raises CapacityError where the system refuses the swap space of `facts`."""
+        self._tested = selftest.Tested((), ()) if tested is None else tested
+        self._calls_before = dict(dispatch.current().calls)
         self._model: batches.Model | None = model
         self._memory: batches.KVMemory | None = memory
         self._swap_space: swap.SwapSpace | None = swap.SwapSpace(memory.slab, facts.num_host_pages)
         self._facts = facts
+        self._token_seconds = math.inf
         self._tables = slots.SlotTables(max_num_seqs, facts.max_context_tokens, facts.layout.block_size)
 
     @property
     def facts(self) -> interface.WorkerFacts:
+        """`kernel_paths` are those of all steps so far."""
+        paths = self._tested.paths(self._calls_before)
+        if paths != self._facts.kernel_paths:
+            self._facts = dataclasses.replace(self._facts, kernel_paths=paths)
         return self._facts
 
     def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
@@ -86,8 +111,24 @@ class TorchWorker:
         pages = tuple(range(layout.pages_for(count + 1)))
         join = step_plan.Join(slot=0, token_ids=(0,) * count, num_prompt_tokens=count, params=params, pages=pages)
         prompt = step_plan.Chunk(slot=0, start=0, count=count, samples=True)
-        self.execute(step_plan.StepPlan(step=0, joins=(join,), chunks=(prompt,)))
+        first = self.execute(step_plan.StepPlan(step=0, joins=(join,), chunks=(prompt,)))
+        self._token_seconds = first.execute_seconds / count
         self.execute(step_plan.StepPlan(step=0, decodes=(0,)))
+
+    def measure_memory(self, largest: measuring.Step) -> None:
+        """Run a step like the largest one; the facts then say what it took, beside the plan. After `warm_up`, and like
+        it nothing is left behind that anybody reads.
+        """
+        if self._memory is None:
+            raise RuntimeError("the worker is closed")
+        facts, slab = self._facts, self._memory.slab
+        found = measuring.activations(measuring.Run(self.execute, slab, self._token_seconds), facts, largest)
+        memory_bytes = {**facts.memory_bytes, "workspace": self._tables.num_bytes}
+        if found.num_bytes is not None:
+            memory_bytes["activations"] = found.num_bytes
+        differs = planned.compare(facts.planned_bytes, memory_bytes, facts.notes.get("linearMeasured", ""))
+        notes = {**facts.notes, "activations": found.note, **({"memoryDiffers": differs} if differs else {})}
+        self._facts = dataclasses.replace(facts, memory_bytes=memory_bytes, notes=notes)
 
     def close(self) -> None:
         """Let go of weights, slab and swap space."""

@@ -358,7 +358,7 @@ async def test_the_engine_refuses_a_budget_that_memory_does_not_hold(client) -> 
     document = start_with(scheduler={"maxNumBatchedTokens": 1_000_000})
     response = await client.put(paths.ADMIN_CONFIG_PATH, json=document, headers=TOKEN)
     assert response.status_code == 400
-    assert "bytes of workspace" in response.json()["error"]["problems"][0]["expected"]
+    assert "bytes of activations" in response.json()["error"]["problems"][0]["expected"]
     shown = (await client.get(paths.ADMIN_CONFIG_PATH, headers=TOKEN)).json()
     assert shown["config"]["scheduler"]["maxNumBatchedTokens"] == 256
 

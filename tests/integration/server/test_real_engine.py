@@ -18,6 +18,8 @@ import live
 import psutil
 import pytest
 
+from tidemark_operator import cli
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 COMPLETIONS = "/v1/completions"
@@ -372,6 +374,30 @@ def test_the_log_level_says_how_much_is_told(few_places, small_pool):
     for words in ("level=DEBUG", "request ended path=/v1/completions outcome=length", "status=400"):
         few_places.wait_logged(words)
     assert "level=" not in small_pool.log
+
+
+def test_bench_loads_the_real_engine_and_finds_its_places(few_places, capsys, tmp_path):
+    """Two run at once: four users wait for each other, and twice as many places are never proposed."""
+    page = tmp_path / "load.html"
+    levels = ["--users", "1,4", "--duration", "2", "--warm-up", "0.2", "--requests", "3", "--target-ttft-p95", "60"]
+    lengths = ["--prompt-tokens", "60", "--output-tokens", "6"]
+    code = cli.run(["bench", few_places.url, *levels, *lengths, "--check", "-o", "json", "--html", str(page)])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    found = json.loads(shown.out)
+    assert found["about"]["serverVersion"]
+    assert found["about"]["prompts"].startswith("exact: ")
+    one, four = found["levels"]
+    for level in (one, four):
+        entry = level["classes"]["load"]
+        assert set(entry["outcomes"]) == {"ok"}
+        assert entry["promptTokens"] == entry["wantedPromptTokens"] == 60 * entry["served"]
+        assert entry["outputTokens"] == entry["wantedOutputTokens"] == 6 * entry["served"]
+        assert level["check"]["identical"] == level["check"]["asked"] == 4, "the same answers under load as alone"
+        assert entry["timeToFirstToken"]["p50"] < entry["endToEnd"]["p50"]
+    assert four["server"]["queueWaitMean"] > one["server"]["queueWaitMean"]
+    assert found["knee"]["value"] in (None, 1, 2)
+    assert "<svg" in page.read_text(encoding="utf-8")
 
 
 def test_nothing_of_this_left_a_traceback(live_server, few_places, small_pool):

@@ -189,4 +189,14 @@ def test_metrics_and_status_speak_of_what_was_done(base_url):
     assert "tidemark_generated_tokens_total" in text
     status = httpx.get(f"{base_url}/status").json()
     assert status["state"] == "ready"
-    assert status["memory"]["partsBytes"]
+    memory = status["memory"]
+    measured, planned = memory["partsBytes"], memory["plannedBytes"]
+    for part in ("weights", "kv"):
+        assert measured[part] == pytest.approx(planned[part], rel=0.03), "as `tidemark plan` has it"
+        assert f'tidemark_memory_bytes{{part="{part}"}}' in text
+        assert f'tidemark_memory_planned_bytes{{part="{part}"}}' in text
+    if "activations" in measured:
+        assert measured["activations"] == pytest.approx(planned["activations"], rel=0.25), status["worker"][
+            "activations"
+        ]
+    assert 'tidemark_memory_bytes{part="free"}' in text

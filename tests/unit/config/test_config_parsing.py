@@ -45,7 +45,7 @@ def test_nothing_means_the_defaults_and_so_does_null() -> None:
         ("kvCache", "memory", "0", "of at least 1"),
         ("scheduler", "maxNumBatchedTokens", 2_000_000, "a whole number from 1 to 1048576"),
         ("scheduler", "maxQueueSeconds", [], "a number"),
-        ("model", "quantization", "int4", "one of auto, none, int8"),
+        ("model", "quantization", "int4", "one of auto, none, int8, int8_weight_only"),
         ("model", "maxContextTokens", 0, "a whole number of at least 1"),
         ("hardware", "device", "gpu", "one of cpu"),
     ],

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark_runtime import errors
+from tidemark_runtime import config, errors
 from tidemark_runtime.planning import page_layout
 
 SMOLLM2 = page_layout.KVShape(num_layers=30, num_kv_heads=3, head_dim=64)
@@ -46,6 +46,45 @@ def test_a_quantized_token_costs_a_byte_an_element_and_a_scale(
     assert all(each.scales_offset_bytes == each.offset_bytes + block * dim for each in layout.segments)
 
 
+@pytest.mark.parametrize(
+    ("layers", "heads", "dim", "block"),
+    [(30, 3, 64, 16), (32, 8, 128, 16), (32, 32, 80, 16), (18, 1, 256, 16), (2, 3, 72, 5), (1, 1, 8, 1), (3, 5, 24, 7)],
+)
+def test_a_token_of_4_bits_costs_half_a_byte_an_element_and_4_bytes_for_every_32(
+    layers: int, heads: int, dim: int, block: int
+) -> None:
+    layout = page_layout.PageLayout(page_layout.KVShape(layers, heads, dim), block, "int4")
+    elements = -(-block * dim // 2 // 4) * 4
+    segment = -(-(elements + block * 4 * -(-dim // 32)) // 64) * 64
+    assert layout.page_bytes == 2 * layers * heads * segment
+    assert all(each.scales_offset_bytes == each.offset_bytes + elements for each in layout.segments)
+    # Fixed scales are not for it: its groups have their own.
+    assert page_layout.PageLayout(layout.shape, block, "int4", fixed_scales=True).segments == layout.segments
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "fp8_e5m2"])
+@pytest.mark.parametrize(("dim", "block"), [(64, 16), (80, 16), (72, 5), (8, 1)])
+def test_fixed_scales_cost_nothing_a_token(dtype: str, dim: int, block: int) -> None:
+    layout = page_layout.PageLayout(page_layout.KVShape(4, 2, dim), block, dtype, fixed_scales=True)
+    assert layout.page_bytes == 16 * -(-block * dim // 64) * 64
+    assert all(each.needs_fixed_scale and each.scales_offset_bytes is None for each in layout.segments)
+    kept = page_layout.PageLayout(layout.shape, block, dtype, {(0, 0, "k"): "bfloat16"}, fixed_scales=True)
+    assert [each.needs_fixed_scale for each in kept.segments] == [False, *[True] * 15]
+
+
+def test_the_bytes_of_a_page_by_dtype_sum_to_the_page() -> None:
+    kept: dict[tuple[int, int, page_layout.Kind], str] = {(0, 0, "k"): "bfloat16", (1, 1, "v"): "int4"}
+    layout = page_layout.PageLayout(page_layout.KVShape(2, 2, 64), 16, "int8", kept)
+    assert layout.page_bytes_by_dtype == {"bfloat16": 2048, "int8": 6 * 16 * 68, "int4": 16 * 40}
+    assert sum(layout.page_bytes_by_dtype.values()) == layout.page_bytes
+
+
+def test_the_engine_and_the_layout_agree_on_dtypes_and_which_are_lossy() -> None:
+    assert set(config.KV_DTYPES) == {config.AUTO, *page_layout.KV_DTYPES}
+    assert {name for name, dtype in page_layout.KV_DTYPES.items() if dtype.lossy} == set(config.LOSSY_KV_DTYPES)
+    assert {name for name, dtype in page_layout.KV_DTYPES.items() if dtype.scaled} == set(config.QUANTIZED_KV_DTYPES)
+
+
 def test_a_kept_head_costs_its_own_dtype_and_has_no_scales() -> None:
     kept: dict[tuple[int, int, page_layout.Kind], str] = {(1, 0, "k"): "bfloat16"}
     layout = page_layout.PageLayout(page_layout.KVShape(2, 2, 64), 16, "int8", kept)
@@ -68,10 +107,15 @@ def test_segments_with_a_dtype_of_their_own_change_offsets_only() -> None:
     st.integers(1, 4),
     st.integers(1, 130),
     st.integers(1, 40),
-    st.sampled_from(["float32", "bfloat16", "int8", "fp8_e5m2"]),
+    st.sampled_from(["float32", "bfloat16", "int8", "fp8_e5m2", "int4"]),
+    st.booleans(),
 )
-def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: int, block: int, dtype: str) -> None:
-    layout = page_layout.PageLayout(page_layout.KVShape(layers, heads, dim), block, dtype, {(0, 0, "k"): "float16"})
+def test_segments_never_overlap_and_are_aligned(
+    layers: int, heads: int, dim: int, block: int, dtype: str, fixed: bool
+) -> None:
+    dim = 2 * dim if dtype == "int4" else dim
+    shape = page_layout.KVShape(layers, heads, dim)
+    layout = page_layout.PageLayout(shape, block, dtype, {(0, 0, "k"): "float16"}, fixed)
     end = 0
     for segment in layout.segments:
         assert segment.offset_bytes >= end
@@ -80,8 +124,8 @@ def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: in
         scales = segment.scales_offset_bytes
         if scales is not None:
             assert scales % page_layout.SCALE_BYTES == 0
-            assert scales >= segment.offset_bytes + block * dim
-            assert scales + block * page_layout.SCALE_BYTES <= segment.offset_bytes + segment.size_bytes
+            assert scales >= segment.offset_bytes + block * segment.dtype.row_bytes(dim)
+            assert scales + block * segment.dtype.scale_bytes(dim) <= segment.offset_bytes + segment.size_bytes
         end = segment.offset_bytes + segment.size_bytes
     assert layout.page_bytes >= end
     assert layout.page_bytes % page_layout.ALIGNMENT_BYTES == 0
@@ -93,6 +137,8 @@ def test_segments_never_overlap_and_are_aligned(layers: int, heads: int, dim: in
         ((0, 1, 8), 16, "float32", {}, "num_layers"),
         ((1, 1, 8), 0, "float32", {}, "blockSize"),
         ((1, 1, 8), 16, "int7", {}, "kvCache.dtype"),
+        ((1, 1, 9), 16, "int4", {}, "shape.head_dim: got 9, expected an even number"),
+        ((1, 1, 9), 16, "int8", {(0, 0, "k"): "int4"}, "shape.head_dim: got 9, expected an even number"),
         ((1, 1, 8), 16, "float32", {(1, 0, "k"): "float16"}, "kvCache.precision"),
         ((1, 1, 8), 16, "float32", {(0, 0, "q"): "float16"}, "kvCache.precision"),
         ((1, 1, 8), 16, "float32", {(0, 0, "k"): "half"}, "kvCache.dtype"),

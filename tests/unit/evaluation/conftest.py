@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import byte_tokenizer
 import made_models
 import pytest
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
 
 from tidemark_runtime.evaluation import subject
 from tidemark_runtime.model import sources
@@ -18,20 +16,10 @@ CONFIG = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "vocab_size": 257,
+    "vocab_size": byte_tokenizer.VOCAB_SIZE,
     "max_position_embeddings": 2048,
-    "eos_token_id": 256,
+    "eos_token_id": byte_tokenizer.END_ID,
 }
-
-
-def byte_tokenizer() -> tokenizers.Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: index for index, character in enumerate(alphabet)} | {"<end>": 256}
-    made = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    made.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    made.add_special_tokens(["<end>"])
-    return made
 
 
 @pytest.fixture(scope="session")
@@ -39,8 +27,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made-model")
     weights = {name: tensor * 4 for name, tensor in made_models.llama_weights(CONFIG).items()}
     made_models.write_folder(folder, CONFIG, weights)
-    byte_tokenizer().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
+    byte_tokenizer.save(folder)
     return folder
 
 

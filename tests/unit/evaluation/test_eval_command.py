@@ -153,7 +153,7 @@ def test_no_map_is_said_and_ends_with_1(model_folder: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kv-cache-dtype", "int4"], "--kv-cache-dtype: got 'int4', expected one of bfloat16"),
+        (["--kv-cache-dtype", "int3"], "--kv-cache-dtype: got 'int3', expected one of bfloat16"),
         (["--parts", "text,needle"], "--parts: got 'text,needle', expected some of text,greedy,retrieval,extraction"),
         (["--parts", "greedy", "--max-kl", "1"], "--parts: got 'greedy', expected text among them"),
         (["--lengths", "many"], "--lengths: got 'many', expected whole numbers with commas"),

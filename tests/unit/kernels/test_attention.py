@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
 from tidemark_kernels import dispatch, ops, reference
+from tidemark_kernels import segments as segments_module
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
-QUANTIZED = I8, E4M3, E5M2 = torch.int8, torch.float8_e4m3fn, torch.float8_e5m2
+QUANTIZED = I8, E4M3, E5M2, I4 = torch.int8, torch.float8_e4m3fn, torch.float8_e5m2, segments_module.INT4
 
 
 @dataclass
@@ -56,21 +58,26 @@ def made(
     head_dim: int = 16,
     block_size: int = 16,
     dtypes: Sequence[torch.dtype] = (F32,),
+    fixed: float = 0.0,
     **options: float | int | None,
 ) -> Case:
     kinds = [dtypes[index % len(dtypes)] for index in range(2 * kv_heads)]
     offsets, scales, at = [], [], 0
     for kind in kinds:
         offsets.append(at)
-        at += block_size * head_dim * kind.itemsize
-        scales.append(at if kind in QUANTIZED else -1)
-        at = -(-(at + block_size * 4) // 64) * 64
+        code = segments_module.DTYPE_CODES[kind]
+        at += -(-block_size * segments_module.row_bytes(code, head_dim) // 4) * 4
+        in_page = kind in QUANTIZED and not (fixed and kind is not I4)
+        scales.append(at if in_page else -1)
+        at = -(-(at + block_size * segments_module.scale_bytes(code, head_dim)) // 64) * 64
     needed = [-(-length // block_size) for length in lengths]
     slab = torch.full((sum(needed) + 3, at), 255, dtype=torch.uint8)  # 0xff...: NaN in every dtype
     order = torch.randperm(len(slab)).to(torch.int32)
     tables = list(torch.split(order[: sum(needed)], needed))
+    factors = [fixed if at == -1 and kind in QUANTIZED else 0.0 for at, kind in zip(scales, kinds, strict=True)]
     layer = ops.LayerSegments.from_offsets(
-        offsets[::2], offsets[1::2], kinds[::2], kinds[1::2], scales[::2], scales[1::2]
+        *(offsets[::2], offsets[1::2], kinds[::2], kinds[1::2]),
+        *(scales[::2], scales[1::2], factors[::2], factors[1::2]),
     )
     for index, kind in enumerate(kinds):
         rows, row_scales = reference.head_views(slab, layer, index // 2, "kv"[index % 2], block_size, head_dim)
@@ -79,6 +86,8 @@ def made(
             where = table[positions // block_size].long(), positions % block_size
             if row_scales is None:
                 rows[where] = values.to(kind)
+            elif factors[index]:
+                rows[where] = reference.quantized_by(factors[index], values, kind)
             else:
                 rows[where], row_scales[where] = reference.quantized(values * torch.rand(length, 1) * 3, kind)
     queries = [torch.randn(length, heads, head_dim) for length in lengths]
@@ -96,11 +105,30 @@ def test_paged_attention(kernels: dispatch.Choice, block_size: int, heads: int, 
 
 @pytest.mark.parametrize("head_dim", [8, 16, 64, 72, 80, 128, 256])
 @pytest.mark.parametrize(
-    "dtypes", [(F32,), (F16,), (BF16,), (F32, BF16, F16, F32), (I8,), (E4M3,), (E5M2,), (I8, BF16, E4M3, E5M2)]
+    "dtypes",
+    [(F32,), (F16,), (BF16,), (F32, BF16, F16, F32), (I8,), (E4M3,), (E5M2,), (I4,), (I8, BF16, E4M3, E5M2, I4)],
 )
 def test_head_sizes_and_dtypes(kernels: dispatch.Choice, head_dim: int, dtypes: Sequence[torch.dtype]) -> None:
     case = made([140, 3], 4, 2, head_dim, 16, dtypes)
     spans = [(0, 90, 140), (1, 2, 3)]
+    for have, want in zip(case.run(spans), case.run(spans, reference_path=True), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("block_size", [5, 16])
+@pytest.mark.parametrize("head_dim", [8, 72, 128])
+@pytest.mark.parametrize("dtypes", [(I8,), (E4M3,), (E5M2,), (I8, I4, BF16, E4M3)])
+def test_fixed_scales(kernels: dispatch.Choice, block_size: int, head_dim: int, dtypes: Sequence[torch.dtype]) -> None:
+    case = made([140, 3], 4, 2, head_dim, block_size, dtypes, fixed=1 / 64)
+    spans = [(0, 90, 140), (1, 2, 3)]
+    for have, want in zip(case.run(spans), case.run(spans, reference_path=True), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fixed", [0.0, 1 / 64])
+def test_the_torch_path_reads_every_dtype(without_compiler: dispatch.Choice, fixed: float) -> None:
+    case = made([40, 3], 4, 2, 72, 5, (I8, I4, E4M3, BF16), fixed=fixed)
+    spans = [(0, 30, 40), (1, 2, 3)]
     for have, want in zip(case.run(spans), case.run(spans, reference_path=True), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-5)
 
@@ -122,10 +150,14 @@ def test_pages_below_the_window_are_not_read(kernels: dispatch.Choice) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"window": 50}, {"softcap": 5.0}, {"dtypes": (BF16, F32)}, {"heads": 8, "head_dim": 80}]
+    "options",
+    [
+        *({}, {"window": 50}, {"softcap": 5.0}, {"dtypes": (BF16, F32)}, {"heads": 8, "head_dim": 80}),
+        *({"dtypes": (I8,)}, {"dtypes": (I4,), "head_dim": 72}, {"dtypes": (I8, E4M3), "fixed": 0.02}),
+    ],
 )
 def test_a_query_does_not_depend_on_chunks_company_or_threads(
-    kernels: dispatch.Choice, options: dict[str, int]
+    kernels: dispatch.Choice, options: dict[str, Any]
 ) -> None:
     case = made([330, 129, 1], **options)  # type: ignore[arg-type]
     whole = case.run(case.whole())

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tidemark_kernels import dispatch, ops, reference
+from tidemark_kernels import segments as segments_module
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -50,7 +51,8 @@ def test_silu_at_the_ends_and_nan(kernels: dispatch.Choice) -> None:
 
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float32, torch.bfloat16, torch.float16)
-QUANTIZED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
+INT4 = segments_module.INT4
+QUANTIZED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2, INT4)
 
 
 class Pages:
@@ -61,9 +63,10 @@ class Pages:
         offsets, scales, at = [], [], 64
         for dtype in dtypes:
             offsets.append(at)
-            at += block_size * head_dim * dtype.itemsize
+            code = segments_module.DTYPE_CODES[dtype]
+            at += -(-block_size * segments_module.row_bytes(code, head_dim) // 4) * 4
             scales.append(at if dtype in QUANTIZED else -1)
-            at = -(-(at + block_size * 4) // 64) * 64
+            at = -(-(at + block_size * segments_module.scale_bytes(code, head_dim)) // 64) * 64
         self.slab = torch.full((7, at + 64), 255, dtype=torch.uint8)
         self.layer = ops.LayerSegments.from_offsets(
             offsets[::2], offsets[1::2], dtypes[::2], dtypes[1::2], scales[::2], scales[1::2]
@@ -77,7 +80,11 @@ class Pages:
     [(9, 3, 64, 64, 16), (4, 1, 80, 32, 5), (2, 2, 128, 128, 1), (8, 1, 16, 0, 32), (3, 1, 24, 10, 4)],
 )
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("kinds", [FLOATS, (*QUANTIZED, torch.bfloat16, *QUANTIZED)], ids=["floats", "quantized"])
+@pytest.mark.parametrize(
+    "kinds",
+    [FLOATS, (*QUANTIZED[:3], torch.bfloat16, INT4, INT4), (INT4, *QUANTIZED, INT4)],
+    ids=["floats", "8 bits", "4 bits"],
+)
 def test_rope_and_write(
     kernels: dispatch.Choice,
     dtype: torch.dtype,
@@ -113,14 +120,15 @@ def test_rope_and_write(
                 for slab in (pages.slab, expected)
             ]
             have, want = (reference.numbers(*view, everything, torch.float32) for view in views)
-            element = views[0][0].dtype
+            element = kinds[2 * head + "kv".index(kind)]
             if element in QUANTIZED:
                 # What was written differs in its last bits before rounding: by one step of the dtype at most.
                 written = places.long()
-                steps = {torch.int8: 1 / 127, torch.float8_e4m3fn: 1 / 8, torch.float8_e5m2: 1 / 4}[element]
+                steps = {torch.int8: 1 / 127, torch.float8_e4m3fn: 1 / 8, torch.float8_e5m2: 1 / 4, INT4: 2 / 15}
                 have, want = (part.flatten(0, 1)[written] for part in (have, want))
-                limit = want.abs().amax(1, keepdim=True) * steps if element is torch.int8 else want.abs() * steps + 1e-4
-                assert bool(((have - want).abs() <= limit * 1.001).all())
+                by_row = element in (torch.int8, INT4)
+                limit = (want.abs().amax(1, keepdim=True) if by_row else want.abs()) * steps[element]
+                assert bool(((have - want).abs() <= limit * 1.01 + (0 if by_row else 1e-4)).all())
                 assert float((~torch.isclose(have, want, rtol=1e-5)).float().mean()) < 0.01
             else:
                 close(have, want, element)

@@ -6,22 +6,26 @@ import pytest
 import torch
 
 from tidemark_kernels import dispatch, ops, reference
+from tidemark_kernels import segments as segments_module
 
+INT4 = segments_module.INT4
 QUANTIZED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
 WIDTH = 64
 
 
-def written(rows: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """`rows` [num_rows, WIDTH] as V of one head of a page each, by the path that is chosen: elements and scales."""
-    size = WIDTH * 1
-    layer = ops.LayerSegments.from_offsets([0], [size + 64], dtype, dtype, [size], [2 * size + 64])
-    slab = torch.full((len(rows), 4 * 64), 255, dtype=torch.uint8)
-    qkv = torch.cat((torch.zeros(len(rows), 2 * WIDTH), rows), dim=1)
-    angles = torch.zeros(len(rows), WIDTH // 2)
+def written(rows: torch.Tensor, dtype: torch.dtype, fixed: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """`rows` [num_rows, width] as V of one head of a page each, by the path that is chosen: elements and scales."""
+    width = rows.shape[1]
+    at = 2 * width
+    places_of_scales = ([-1], [-1], [fixed], [fixed]) if fixed else ([width], [at + width])
+    layer = ops.LayerSegments.from_offsets([0], [at], dtype, dtype, *places_of_scales)  # type: ignore[arg-type]
+    slab = torch.full((len(rows), 2 * at), 255, dtype=torch.uint8)
+    qkv = torch.cat((torch.zeros(len(rows), 2 * width), rows), dim=1)
+    angles = torch.zeros(len(rows), width // 2)
     places = torch.arange(len(rows), dtype=torch.int32), torch.zeros(len(rows), dtype=torch.int32)
-    shape = (1, 1, WIDTH, WIDTH)
+    shape = (1, 1, width, width)
     ops.rope_and_write(qkv, angles.cos(), angles.sin(), *shape, None, None, 1e-6, slab, layer, *places)
-    elements, scales = reference.head_views(slab, layer, 0, "v", 1, WIDTH)
+    elements, scales = reference.head_views(slab, layer, 0, "v", 1, width)
     assert scales is not None
     return elements[:, 0], scales[:, 0]
 
@@ -60,6 +64,92 @@ def test_rows_without_a_usable_number(kernels: dispatch.Choice, dtype: torch.dty
     assert bool(scales[2:4].isnan().all()), "what is broken stays visible"
     assert not bool(elements[:4].contiguous().view(torch.uint8).any())
     assert float(scales[4]) > 0
+
+
+def spread(width: int) -> torch.Tensor:
+    """Rows from tame to wild: within a row from tiny to large, far from zero, all the same, one large number."""
+    wild = torch.exp(torch.randn(300, width) * 4) * torch.randn(300, 1) * torch.randn(300, width)
+    far = torch.randn(100, width) + torch.randn(100, 1) * 1000
+    same = torch.randn(50, 1).expand(50, width)
+    return torch.cat((torch.randn(300, width), wild, far, same, torch.eye(width) * 1e30, torch.zeros(1, width)))
+
+
+@pytest.mark.parametrize("width", [8, 24, 32, 64, 72, 256])
+def test_4_bits_equal_the_reference_bit_for_bit(kernels: dispatch.Choice, width: int) -> None:
+    rows = spread(width)
+    elements, pairs = written(rows, INT4)
+    wanted, wanted_pairs = reference.quantized(rows, INT4)
+    assert torch.equal(elements, wanted)
+    assert torch.equal(pairs, wanted_pairs)
+
+
+@pytest.mark.parametrize("width", [8, 72])
+def test_4_bits_are_within_half_a_step_of_what_was_written(kernels: dispatch.Choice, width: int) -> None:
+    rows = spread(width)
+    have = reference.numbers(*(part[:, None] for part in written(rows, INT4)), torch.arange(len(rows)), torch.float64)
+    error = (have[:, 0] - rows.double()).abs()
+    for group in torch.split(torch.arange(width), 32):
+        least, most = rows[:, group].amin(1, keepdim=True), rows[:, group].amax(1, keepdim=True)
+        # Half of a fifteenth of what the group spans, and what bfloat16 takes from its smallest number and its scale.
+        allowed = (most - least) * (1 / 30 + 2**-8) + least.abs() * 2**-8
+        assert bool((error[:, group] <= allowed * 1.0001).all())
+
+
+def test_a_group_of_4_bits_without_a_usable_number(kernels: dispatch.Choice) -> None:
+    rows = torch.randn(5, WIDTH)
+    rows[0, :32] = 0.5
+    rows[1, 3] = float("nan")
+    rows[2, 40] = float("-inf")
+    rows[3, :2] = torch.tensor([3e38, -3e38])  # spans more than a float32 holds
+    elements, pairs = written(rows, INT4)
+    have = reference.numbers(elements[:, None], pairs[:, None], torch.arange(5), torch.float32)[:, 0]
+    assert have[0, :32].tolist() == [0.5] * 32
+    assert have.isnan().any(1).tolist() == [False, True, True, True, False], "what is broken stays visible"
+    assert bool(have[1, :32].isnan().all())
+    assert not bool(have[1, 32:].isnan().any()), "and only there"
+    assert torch.equal(pairs.isnan(), reference.quantized(rows, INT4)[1].isnan())
+
+
+def test_the_torch_path_writes_what_the_kernels_write(without_compiler: dispatch.Choice) -> None:
+    rows = spread(72)
+    for dtype, fixed in ((INT4, None), (torch.int8, 0.01)):
+        elements, scales = written(rows, dtype, fixed)
+        wanted = reference.quantized(rows, dtype) if fixed is None else (reference.quantized_by(fixed, rows, dtype),)
+        assert torch.equal(elements, wanted[0])
+        assert fixed is not None or torch.equal(scales, wanted[1])
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED)
+@pytest.mark.parametrize("fixed", [0.01, 2.0**-7, 1e4])
+def test_fixed_scales_equal_the_reference_and_clip(kernels: dispatch.Choice, dtype: torch.dtype, fixed: float) -> None:
+    rows = spread(WIDTH)
+    elements, scales = written(rows, dtype, fixed)
+    assert torch.equal(elements.float(), reference.quantized_by(fixed, rows, dtype).float())
+    top = segments_module.LARGEST[segments_module.DTYPE_CODES[dtype]]
+    assert float(elements.float().abs().max()) <= top
+    inside = rows.abs() <= top * fixed
+    step = {torch.int8: 0.0, torch.float8_e4m3fn: 1 / 16, torch.float8_e5m2: 1 / 8}[dtype]
+    error = (elements.float() * scales[:, None] - rows).abs()
+    assert bool((error <= rows.abs() * step + fixed * 0.5001)[inside].all())
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_a_broken_row_with_a_fixed_scale_stays_visible(kernels: dispatch.Choice, dtype: torch.dtype) -> None:
+    rows = torch.randn(4, WIDTH) * 1000
+    rows[1, 7] = float("nan")
+    rows[2, 63] = float("inf")
+    rows[3] = -1e30
+    _, scales = written(rows, dtype, 0.01)
+    assert scales.isnan().tolist() == [False, True, True, False]
+
+
+def test_what_is_no_scale_for_all_rows_is_refused() -> None:
+    for scale in (-1.0, float("nan"), float("inf"), 2.0**-120):
+        with pytest.raises(ValueError, match=r"torch.int8 has the fixed scale .*, expected a number from 2\^-100"):
+            ops.LayerSegments.from_offsets([0], [64], torch.int8, torch.int8, None, None, [0.1], [scale])
+    for dtype, scales in ((torch.float32, [-1]), (INT4, [128]), (torch.int8, [128])):
+        with pytest.raises(ValueError, match=r"has the fixed scale 0\.5, expected none beside its own or its dtype"):
+            ops.LayerSegments.from_offsets([0], [64], dtype, torch.bfloat16, scales, [-1], [0.5], [0.0])
 
 
 def test_a_quantized_segment_without_scales_is_refused() -> None:

@@ -127,7 +127,6 @@ def test_what_the_families_have_of_their_own() -> None:
         ({"model_type": "mamba"}, r"model_type: got 'mamba', expected one of llama, mistral, qwen2, qwen3"),
         ({"model_type": "mixtral"}, "mixtral"),
         ({"model_type": None, "architectures": ["BertModel"]}, "BertModel"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         ({"hidden_act": "gelu"}, "hidden_act: got 'gelu', expected silu"),
         ({"attention_bias": True}, "attention_bias"),
         ({"mlp_bias": True}, "mlp_bias"),

@@ -60,7 +60,7 @@ def test_rules_may_share_a_layer_but_no_segment() -> None:
         ({"rules": [{"layers": 0, "heads": [8]}]}, "8 reads KV head 2. Name that one"),
         ({"rules": [{"layers": 0, "heads": [9]}]}, "map.yaml.rules[0]: heads: got [9], expected KV heads under 3"),
         ({"rules": [{"layers": 0, "kind": "q"}]}, "map.yaml.rules[0].kind: got 'q', expected k (keys), v (values) or"),
-        ({"rules": [{"layers": 0, "dtype": "int4"}]}, "map.yaml.rules[0].dtype: got 'int4', expected one of auto"),
+        ({"rules": [{"layers": 0, "dtype": "int3"}]}, "map.yaml.rules[0].dtype: got 'int3', expected one of auto"),
         ({"rules": [{"layers": 0, "dtype": "fp8_e5m2"}]}, "expected another dtype than kvCache.dtype. Set kvCache.dt"),
         (
             {"rules": [{"layers": "0-1", "kind": "k"}], "keepHeads": {1: [2]}},

@@ -44,14 +44,19 @@ class ByteText:
 def ready(**changes: object) -> messages.EngineReady:
     values: dict[str, object] = {
         "worker": {"kind": "fake", "device": "cpu", "dtype": "float32", "kvDtype": "float16"},
-        "kernel_paths": {"attention": "torch", "linear": "torch"},
+        "kernel_paths": [
+            status.KernelPath("attention", "cpu-c", "cpu-c", "float16", status.SelfTest.OK, 1e-6, 1e-4),
+            status.KernelPath("linear", "torch", "torch", "float32"),
+        ],
         "memory_bytes": {"weights": 1000, "kv": 2560},
+        "planned_bytes": {"weights": 1000, "kv": 2560, "activations": 100},
         "num_pages": 10,
         "block_size": 256,
         "page_bytes": 256,
         "max_context_tokens": CONTEXT_TOKENS,
         "max_request_tokens": CONTEXT_TOKENS,
         "shape": status.ModelShape(30, 3, 64, 1000, 1.0),
+        "page_bytes_by_dtype": {"float16": 256},
     }
     return messages.EngineReady(**(values | changes))
 

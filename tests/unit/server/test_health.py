@@ -97,6 +97,7 @@ async def test_status_tells_model_memory_and_queue(http, engine, clock):
     assert (shape["numLayers"], shape["weightsBytes"], shape["kvTokenBytes"]) == (30, 1000, 1.0)
     assert body["memory"]["usageRatio"] == 0.5
     assert body["memory"]["partsBytes"]["weights"] == 1000
+    assert body["memory"]["plannedBytes"] == {"weights": 1000, "kv": 2560, "activations": 100}
     assert (body["memory"]["pagesCached"], body["memory"]["pagesSwapped"], body["memory"]["swapPagesTotal"]) == (
         2,
         3,
@@ -112,6 +113,8 @@ async def test_status_tells_model_memory_and_queue(http, engine, clock):
         "oldestWaitSeconds": 3.0,
         "preemptionsTotal": 0,
         "waitingByLane": {"express": 2, "slow": 1},
+        "places": 64,
+        "stepTokensMost": 512,
     }
     assert body["worker"]["device"] == "cpu"
     assert body["uptimeSeconds"] == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from prometheus_client import parser
 
@@ -97,7 +98,16 @@ async def test_steps_count_once_whatever_heartbeats_repeat_them(scrape, engine):
     assert value(families, "tidemark_kv_fragmentation_ratio") == 0.5
     assert value(families, "tidemark_kv_bytes", dtype="float16") == 2560
     assert value(families, "tidemark_batch_fill_ratio") == 3 / 64
-    assert value(families, "tidemark_kernel_path_info", op="attention", path="torch", dtype="float32") == 1
+    assert value(families, "tidemark_kernel_path_info", op="attention", path="cpu-c", dtype="float16") == 1
+    assert value(families, "tidemark_kernel_path_info", op="linear", path="torch", dtype="float32") == 1
+    assert value(families, "tidemark_kernel_paths_unplanned") == 0
+
+
+async def test_kv_bytes_are_told_by_the_dtype_of_what_lies_there(scrape, engine, fakes):
+    engine.ready = fakes.ready(page_bytes_by_dtype={"int4": 64, "bfloat16": 192})
+    families = await scrape()
+    assert value(families, "tidemark_kv_bytes", dtype="int4") == 640
+    assert value(families, "tidemark_kv_bytes", dtype="bfloat16") == 1920
 
 
 async def test_lanes_lines_modes_swap_and_the_prefix_cache(scrape, engine):
@@ -161,3 +171,20 @@ def test_the_reasons_are_those_of_the_engine_and_of_each_error():
 async def test_while_loading_nothing_is_missing(scrape, shared):
     shared.engine = None
     assert len(await scrape()) == len(names.ENGINE_METRICS)
+
+
+async def test_memory_is_told_by_part_as_planned_as_measured_and_what_is_left(scrape, engine):
+    engine.ready = msgspec.structs.replace(engine.ready, memory_limit_bytes=10_000)
+    families = await scrape()
+    measured, planned = (
+        {sample.labels["part"]: sample.value for sample in families[name].samples}
+        for name in ("tidemark_memory_bytes", "tidemark_memory_planned_bytes")
+    )
+    assert planned == {"weights": 1000, "kv": 2560, "activations": 100}
+    # Activations were not measured: they count as planned, and are not told as measured.
+    assert measured == {"weights": 1000, "kv": 2560, "free": 10_000 - 3660}
+
+
+async def test_without_a_limit_nothing_is_said_of_what_is_left(scrape):
+    families = await scrape()
+    assert {sample.labels["part"] for sample in families["tidemark_memory_bytes"].samples} == {"weights", "kv"}

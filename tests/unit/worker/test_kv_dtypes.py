@@ -22,10 +22,14 @@ from tidemark_runtime.worker import interface, slab, torch_worker
 CONFIG = {**made_models.LLAMA_CONFIG, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 NUM_SLOTS = 4
 MAX_CONTEXT = 64
-MIXED: dict[tuple[int, int, page_layout.Kind], str] = {(0, 0, "k"): "bfloat16", (1, 0, "v"): "fp8_e5m2"}
+MIXED: dict[tuple[int, int, page_layout.Kind], str] = {
+    (0, 0, "k"): "bfloat16",
+    (1, 0, "v"): "fp8_e5m2",
+    (1, 1, "k"): "int4",
+}
 LAYOUTS: list[tuple[str, dict[tuple[int, int, page_layout.Kind], str]]] = [
     (name, {}) for name in sorted(page_layout.KV_DTYPES)
-] + [("int8", MIXED)]
+] + [("int8", MIXED), ("int8 + fixed", {}), ("fp8_e4m3 + fixed", {(0, 0, "k"): "bfloat16"})]
 GREEDY = sampling.SamplingParams(max_tokens=12, temperature=0.0, ignore_stop_tokens=True)
 
 
@@ -38,7 +42,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> batches.Model:
 def make_worker(
     model: batches.Model, dtype: str, precision: dict[tuple[int, int, page_layout.Kind], str], num_pages: int
 ) -> torch_worker.TorchWorker:
-    layout = page_layout.PageLayout(model.spec.kv_shape, 4, dtype, precision)
+    """`dtype` with `+ fixed`: one scale for all tokens of a head, instead of each its own."""
+    dtype, _, fixed = dtype.partition(" + ")
+    layout = page_layout.PageLayout(model.spec.kv_shape, 4, dtype, precision, fixed == "fixed")
+    scales = {(each.layer, each.head, each.kind): 0.02 for each in layout.segments}
     facts = interface.WorkerFacts(
         kind="torch",
         device="cpu",
@@ -49,7 +56,7 @@ def make_worker(
         max_context_tokens=MAX_CONTEXT,
         memory_bytes={},
     )
-    memory = batches.KVMemory.of(slab.allocate(num_pages, layout.page_bytes), layout)
+    memory = batches.KVMemory.of(slab.allocate(num_pages, layout.page_bytes), layout, scales)
     return torch_worker.TorchWorker(model, memory, facts, NUM_SLOTS)
 
 
@@ -93,7 +100,7 @@ def test_text_is_what_it_is_alone(
     assert shared > 10
 
 
-@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "fp8_e5m2"])
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "fp8_e5m2", "int4"])
 def test_rounding_changes_logits_a_little_and_not_at_all_where_a_layer_is_kept(
     model: batches.Model, dtype: str
 ) -> None:
@@ -110,3 +117,11 @@ def test_rounding_changes_logits_a_little_and_not_at_all_where_a_layer_is_kept(
     assert not torch.equal(rounded, exact)
     assert float((rounded - exact).abs().max()) < 0.2 * float(exact.std())
     assert torch.equal(logits(page_layout.PageLayout(shape, 4, dtype, kept)), exact)
+
+
+def test_a_scale_that_is_missing_is_never_assumed(model: batches.Model) -> None:
+    layout = page_layout.PageLayout(model.spec.kv_shape, 4, "int8", fixed_scales=True)
+    scales = {(each.layer, each.head, each.kind): 0.02 for each in layout.segments}
+    del scales[1, 1, "v"]
+    with pytest.raises(ValueError, match=r"a segment of torch.int8 has its scales at byte -1"):
+        batches.KVMemory.of(torch.zeros(2, layout.page_bytes, dtype=torch.uint8), layout, scales)

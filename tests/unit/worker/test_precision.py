@@ -89,5 +89,16 @@ def test_rules_and_a_file_together_are_refused() -> None:
 
 
 def test_a_dtype_of_a_rule_is_one_of_the_settings() -> None:
-    with pytest.raises(errors.ConfigError, match=r"kvCache.precision\[0\].dtype: got 'int4'"):
+    with pytest.raises(errors.ConfigError, match=r"kvCache.precision\[0\].dtype: got 'int3'"):
+        kv_cache(precision=[{"layers": "0", "dtype": "int3"}])
+
+
+def test_a_lossy_dtype_in_a_map_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigError, match=r"kvCache.precision\[0\].dtype: got 'int4'.*kvCache.allowLossy: true"):
         kv_cache(precision=[{"layers": "0", "dtype": "int4"}])
+    file = tmp_path / "map.yaml"
+    file.write_text("rules: [{layers: 0, kind: v, dtype: int4}]\n")
+    with pytest.raises(errors.ConfigError, match=r"map\.yaml: got 'int4', .*kvCache.allowLossy: true"):
+        precision.choose(kv_cache(precisionFile=str(file)), TARGET)
+    chosen = precision.choose(kv_cache(precisionFile=str(file), allowLossy=True), TARGET)
+    assert chosen.segments == {(0, 0, "v"): "int4", (0, 1, "v"): "int4"}

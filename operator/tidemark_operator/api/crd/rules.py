@@ -11,6 +11,7 @@ from tidemark_operator import names
 from tidemark_operator.api import engine
 from tidemark_operator.api.crd import cel
 from tidemark_runtime.contract import settings
+from tidemark_runtime.planning import fixed_scales
 
 _MAX_ANNOTATION_BYTES = 256 * 2**10
 """Kubernetes' own limit; those of the resource itself are counted by the API server."""
@@ -104,9 +105,18 @@ def _kv_cache() -> tuple[cel.Rule, ...]:
             "int4_by_name",
             at,
             f"{dtype} != 'int4' || {cel.get(at, 'allowLossy')}",
-            "got int4, expected int4 only together with kvCache.allowLossy: true. Long summaries lose facts with it; "
-            "int8 does not. Choose int8, or accept the loss by name.",
+            f"got int4, expected int4 only together with kvCache.allowLossy: true. {settings.LOSSY_COST}. Measure your "
+            "own model with `tidemark eval MODEL --kv-cache-dtype int4`. Choose int8, or accept the loss by name.",
             field=".dtype",
+        ),
+        cel.Rule(
+            "scales_need_8_bits",
+            at,
+            f"!has(self.scalesRef) || {dtype} in {list(fixed_scales.fixable())}",
+            f"got scales with kvCache.dtype %s, expected scales only with one of {', '.join(fixed_scales.fixable())}. "
+            "Set dtype to that of the scales, or remove scalesRef.",
+            (dtype,),
+            ".scalesRef",
         ),
         cel.Rule(
             "precision_one_way",

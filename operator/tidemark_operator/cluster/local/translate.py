@@ -155,8 +155,8 @@ def _contents(kind: str, name: str, reference: Mapping[str, Any], lookup: Lookup
     if obj is None:
         if reference.get("optional"):
             return {}
-        remedy = f"Give it to `tidemark up` with --secret {name}=FILE" if kind == "Secret" else "It may come yet"
-        raise CannotRun(f"{kind} {name!r} does not exist. {remedy}")
+        option = "--secret" if kind == "Secret" else "--configmap"
+        raise CannotRun(f"{kind} {name!r} does not exist. Give it to `tidemark up` with {option} {name}=FILE")
     data = {key: value.encode() for key, value in {**(obj.get("data") or {}), **(obj.get("stringData") or {})}.items()}
     if kind == "Secret":
         data = {

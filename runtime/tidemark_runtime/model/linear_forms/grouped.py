@@ -18,7 +18,7 @@ class GroupedLinear:
         self._bias = None if bias is None else bias.to(torch.float32)
         self.num_outputs: int = weight.shape[0]
         self.num_bytes: int = self._weight.num_bytes + base.tensor_bytes(self._bias)
-        self.path: str = f"grouped{weight.bits}"
+        self.path: str = f"grouped{weight.kind}"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         output = ops.grouped_linear(x, self._weight, out_dtype=torch.float32)
@@ -78,5 +78,10 @@ class PanelLinear:
 
 def pack(weight: tensors.Grouped) -> grouped_weights.GroupedWeight:
     return grouped_weights.GroupedWeight.pack(
-        weight.quants, weight.scales, weight.mins, bits=weight.bits, group_size=weight.group_size
+        weight.quants,
+        weight.scales,
+        weight.mins,
+        bits=weight.bits,
+        group_size=weight.group_size,
+        zeros=weight.zeros,
     )

@@ -1,4 +1,4 @@
-"""4-bit groups of 32 in the layout of torch's own packed kernel."""
+"""4-bit groups in the layout of torch's own packed kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from tidemark_runtime.model import tensors
 from tidemark_runtime.model.linear_forms import base
 
-GROUP_SIZE = 32
+GROUP_SIZES = (32, 64, 128, 256)
 _ROW_MULTIPLE = 16
 """The kernel takes only matrices whose N is a multiple of this."""
 _ZERO_POINT = 8
@@ -18,7 +18,7 @@ _ZERO_POINT = 8
 
 def supports(weight: tensors.Grouped) -> bool:
     """Whether torch's packed kernel can hold these groups at all."""
-    return weight.bits == 4 and weight.group_size == GROUP_SIZE and weight.shape[0] % _ROW_MULTIPLE == 0
+    return weight.bits == 4 and weight.group_size in GROUP_SIZES and weight.shape[0] % _ROW_MULTIPLE == 0
 
 
 class Packed4Linear:
@@ -30,6 +30,9 @@ class Packed4Linear:
         scales = weight.scales
         mins = torch.zeros_like(scales) if weight.mins is None else weight.mins
         zeros = mins + _ZERO_POINT * scales
+        if weight.zeros is not None:
+            zeros = (_ZERO_POINT - weight.zeros) * scales
+        self._group_size = weight.group_size
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.quants.to(torch.int32), 1)
         self._scales_and_zeros = torch.stack([scales.t(), zeros.t()], dim=-1).contiguous().to(dtype)
         self._bias = None if bias is None else bias.to(dtype)
@@ -40,7 +43,7 @@ class Packed4Linear:
         output = cast(
             torch.Tensor,
             torch.ops.aten._weight_int4pack_mm_for_cpu(
-                x.contiguous(), self._packed, GROUP_SIZE, self._scales_and_zeros
+                x.contiguous(), self._packed, self._group_size, self._scales_and_zeros
             ),
         )
         return output if self._bias is None else output + self._bias

@@ -39,7 +39,11 @@ ENGINE: dict[str, Any] = {
     "queue": {"running": 3, "waiting": 2, "oldestWaitSeconds": 1.25, "preemptionsTotal": 4},
     "config": {"hash": "abc123"},
     "worker": {"kind": "torch", "threads": "2"},
-    "kernelPaths": {"attention": "cpu (built here, abc.so)"},
+    "kernelPaths": [
+        {"op": "attention", "planned": "cpu-c", "path": "cpu-c", "dtype": "int8", "reason": ""},
+        {"op": "attention", "planned": "cpu-c", "path": "cpu-c", "dtype": "bfloat16", "reason": ""},
+        {"op": "sampler", "planned": "numpy", "path": "numpy", "dtype": "float32", "reason": ""},
+    ],
 }
 GOOD: dict[str, Any] = {
     "source": {"kind": "local"},
@@ -142,18 +146,28 @@ def test_a_good_service() -> None:
     assert "3 running, 2 waiting, the oldest for 1.2 s; 4 preempted so far" in shown
     assert "weights 90.0 MiB" in shown
     assert "abc123" in shown
-    assert "kernels   cpu" in shown
+    assert "kernels   cpu-c: attention (int8, bfloat16); numpy: sampler (float32)" in shown
     assert "SLOW" not in shown
     assert "process 42" in shown
     assert "✗" not in shown
     assert "What to do" not in shown
 
 
+def test_a_loss_that_was_accepted_is_a_notice_and_no_problem() -> None:
+    lossy = copy.deepcopy(GOOD)
+    words = "int4 holds 100% of the KV memory, accepted by spec.kvCache.allowLossy."
+    lossy["status"]["conditions"].append(condition("LossyKV", "True", "AcceptedByName", words))
+    shown = screen(lossy)
+    assert "! LossyKV        AcceptedByName" in shown
+    assert words in shown
+    assert "✗" not in shown
+
+
 def test_slow_kernels_are_said_with_the_reason() -> None:
     slow = copy.deepcopy(GOOD)
-    slow["pods"][0]["engine"]["kernelPaths"] = {"attention": "torch"}
-    slow["pods"][0]["engine"]["worker"] = {"device": "cpu", "kernels": "no C compiler found"}
-    assert "SLOW      kernels run on plain torch: no C compiler found" in screen(slow)
+    for each in slow["pods"][0]["engine"]["kernelPaths"][:2]:
+        each |= {"path": "torch", "reason": "no C compiler found"}
+    assert "SLOW      attention run on torch instead of cpu-c: no C compiler found" in screen(slow)
 
 
 def test_a_broken_service_says_first_what_is_wrong_and_what_to_do() -> None:

@@ -30,14 +30,41 @@ def test_it_fits_with_the_sum() -> None:
 def test_it_does_not_fit_with_the_sum_and_the_remedy() -> None:
     found = plan.fit(service({"resourceName": "cpu", "memory": "600Mi"}), {})
     assert found.refused
-    assert "The model does not fit: weights 93.8 MiB + workspace" in found.message
+    assert "The model does not fit: weights 93.8 MiB + activations" in found.message
     assert "Give the service at least" in found.message
 
 
-def test_devices_add_up() -> None:
-    one = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "600Mi"}), {})
-    four = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 4, "memory": "600Mi"}), {})
-    assert (one.fits, four.fits) == (False, True)
+def test_devices_share_the_model_and_each_has_its_own_framework() -> None:
+    """Nine query heads over three KV heads divide by three; driver, libraries and graphs are on each device."""
+    one = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "2Gi"}), {})
+    three = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 3, "memory": "2Gi"}), {})
+    assert (one.fits, three.fits) == (True, True)
+    assert "weights 94 MiB" in one.message
+    assert "weights 31 MiB" in three.message
+    assert "overhead 1,024 MiB" in three.message
+    assert "of 2,048 MiB of each of 3 devices" in three.message
+    assert tokens(three) > 3 * tokens(one)
+
+
+def test_a_model_that_cannot_be_divided_is_refused_with_what_can() -> None:
+    found = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 4, "memory": "24Gi"}), {})
+    assert found.refused
+    assert "cannot be divided among 4 devices: 9 query heads; 3 KV heads. Set hardware.count to one of 1, 3" in (
+        found.message
+    )
+
+
+def test_a_map_in_a_config_map_is_not_read_and_the_message_says_so() -> None:
+    hardware = {"resourceName": "cpu", "memory": "4Gi"}
+    mapped = {"dtype": "int8", "precision": {"mapRef": {"name": "found"}}}
+    asked, plain = service(hardware, kvCache=mapped), service(hardware, kvCache={"dtype": "int8"})
+    found = plan.fit(asked, {})
+    assert tokens(found) == tokens(plan.fit(plain, {}))
+    assert "ConfigMap found (spec.kvCache.precision.mapRef) is not read here" in found.message
+    kept = found.message.rpartition("would leave ")[2].partition(" tokens")[0]
+    sixteen = plan.fit(service(hardware, kvCache={"dtype": "bfloat16"}), {})
+    assert int(kept.replace(",", "")) == tokens(sixteen)
+    assert "mapRef" not in sixteen.message
 
 
 def test_without_a_limit_or_a_shape_nothing_is_guessed() -> None:

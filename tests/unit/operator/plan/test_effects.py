@@ -27,7 +27,7 @@ def test_what_acts_gives_no_warning() -> None:
             "swapSpace": "1Gi",
         },
         scheduler=manifests.full()["spec"]["scheduler"],
-        watermarks={"queue": 0.5, "preempt": 0.6, "hysteresis": 0.1},
+        watermarks={"queue": 0.5, "preempt": 0.6, "hysteresis": 0.1, "response": "tighten"},
         overload=manifests.full()["spec"]["overload"],
         rollout={"drainSeconds": 1, "autoRollback": True},
         access={"apiKeysSecretRef": {"name": "k"}, "tlsSecretRef": {"name": "t"}},
@@ -40,7 +40,6 @@ def test_what_acts_gives_no_warning() -> None:
 
 def test_everything_without_effect_is_named_once() -> None:
     assert warned(manifests.full()) == [
-        "spec.watermarks.response",
         "spec.speculative",
         "spec.rollout.canary",
         "spec.evaluation",
@@ -52,8 +51,6 @@ def test_everything_without_effect_is_named_once() -> None:
 SAMPLES: dict[str, Any] = {
     "model.source.huggingFace": None,  # beside another source it would be refused
     "autoscaling": {"max": 2},
-    "kvCache.allowLossy": True,
-    "watermarks.response": "observe",
     "speculative": {"method": "ngram"},
     "rollout.canary": {"holdSeconds": 5},
     "evaluation": {"maxKl": 0.1},
@@ -117,11 +114,11 @@ def test_on_one_machine_nothing_is_scaled() -> None:
 
 def test_warnings_are_sentences_those_without_effect_first() -> None:
     document = manifests.changed(
-        "spec.model.source", {"hostPath": {"path": "/m"}}, manifests.small(watermarks={"response": "tighten"})
+        "spec.model.source", {"hostPath": {"path": "/m"}}, manifests.small(evaluation={"maxKl": 0.1})
     )
     parsed = api.parse(document)
     assert [text.partition(":")[0] for text in effects.warnings(parsed)] == [
-        "spec.watermarks.response has no effect yet",
+        "spec.evaluation has no effect yet",
         "spec.model.source.hostPath",
     ]
     assert effects.warnings(parsed, local=True) == [str(warning) for warning in effects.unsupported(parsed, local=True)]

@@ -215,16 +215,28 @@ def test_what_the_spec_does_not_say_is_left_to_the_engine() -> None:
 
 
 def test_what_the_engine_cannot_do_is_not_written_but_warned_of() -> None:
-    document = manifests.small(kvCache={"dtype": "int4", "allowLossy": True})
-    document["spec"]["model"]["weights"] = {"quantization": "awq"}
-    written = engine_yaml(document)
-    assert "dtype" not in written["kvCache"]
-    assert "quantization" not in written["model"]
+    document = manifests.small()
+    document["spec"]["model"]["weights"] = {"quantization": "fp8"}
+    assert "quantization" not in engine_yaml(document)["model"]
     assert [warning.path for warning in effects.unsupported(api.parse(document))] == [
-        "spec.kvCache.allowLossy",
-        "spec.model.weights.quantization: awq",
-        "spec.kvCache.dtype: int4",
+        "spec.model.weights.quantization: fp8",
     ]
+
+
+def test_a_lossy_dtype_that_was_accepted_reaches_the_engine() -> None:
+    written = engine_yaml(manifests.small(kvCache={"dtype": "int4", "allowLossy": True}))
+    assert (written["kvCache"]["dtype"], written["kvCache"]["allowLossy"]) == ("int4", True)
+    assert engine_yaml(manifests.small())["kvCache"]["allowLossy"] is False
+
+
+def test_scales_are_mounted_and_read_from_there() -> None:
+    document = manifests.small(kvCache={"dtype": "int8", "scalesRef": {"name": "calibrated"}})
+    assert engine_yaml(document)["kvCache"]["scalesFile"] == "/run/tidemark/scales/scales.yaml"
+    spec = pod_spec(document)
+    assert {"name": "scales", "configMap": {"name": "calibrated"}} in spec["volumes"]
+    mount = {"name": "scales", "mountPath": "/run/tidemark/scales", "readOnly": True}
+    assert mount in spec["containers"][0]["volumeMounts"]
+    assert "scalesFile" not in engine_yaml(manifests.small())["kvCache"]
 
 
 @settings(max_examples=60, deadline=None)

@@ -44,7 +44,7 @@ def test_json_is_the_same_as_yaml(tmp_path: Path) -> None:
     file.write_text(json.dumps(manifests.full()))
     as_json, as_yaml = render(str(file), "--output", "json"), render(str(file), "--image", "tidemark-runtime:latest")
     assert json.loads(as_json.stdout)["items"] == list(yaml.safe_load_all(as_yaml.stdout))
-    assert "warning: contracts: spec.watermarks.response has no effect yet: " in as_json.stderr
+    assert "warning: contracts: spec.rollout.canary has no effect yet: " in as_json.stderr
     assert "warning" not in as_json.stdout
 
 

@@ -1,0 +1,188 @@
+"""`tidemark plan` from the command line: tables, JSON, exit codes, and what it refuses to guess."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made_models
+import pytest
+
+from tidemark_operator import cli
+from tidemark_runtime.planning import known_models, weight_bytes
+
+ROOT = Path(__file__).resolve().parents[3]
+SMOLLM2 = str(ROOT / "examples/smollm2.yaml")
+KNOWN = ["--model", "qwen2.5-7b"]
+
+
+@pytest.fixture(autouse=True)
+def no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine has fetched must not change what is planned."""
+    monkeypatch.setenv("TIDEMARK_MODELS", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def manifest(tmp_path: Path, *, source: dict[str, Any] | None = None, status: Any = None, **spec: Any) -> str:
+    hardware = {"resourceName": "nvidia.com/gpu", "count": 1, "memory": "24Gi"}
+    document = {
+        "apiVersion": "tidemark.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "contracts"},
+        "spec": {"model": {"source": source or {"pvc": {"claimName": "models"}}}, "hardware": hardware, **spec},
+        **({"status": status} if status else {}),
+    }
+    file = tmp_path / "service.yaml"
+    file.write_text(json.dumps(document))
+    return str(file)
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert cli.run(["plan", *arguments, "-o", "json"]) == code
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_the_example_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", SMOLLM2]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        "smollm2-135m",
+        "weights",
+        "activations",
+        "none on a processor",
+        "512+256",
+        "rule of thumb",
+        "fits: 16",
+    ):
+        assert words in shown
+
+
+def test_the_parts_and_what_is_left_are_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, SMOLLM2)
+    assert sum(found["partsBytes"].values()) == found["totalBytes"]
+    assert found["totalBytes"] + found["freeBytes"] + found["reserveBytes"] == found["device"]["bytes"] == 2 << 30
+    assert found["partsBytes"]["kv"] == found["kv"]["pages"] * found["kv"]["pageBytes"]
+
+
+def test_a_file_on_this_machine_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = made_models.write_folder(tmp_path / "m", made_models.LLAMA_CONFIG, made_models.llama_weights())
+    of_path = manifest(tmp_path, source={"hostPath": {"path": str(folder)}}, kvCache={"dtype": "int8"})
+    found, named = planned(capsys, of_path), planned(capsys, manifest(tmp_path), "--model", str(folder))
+    assert found["model"]["name"] == named["model"]["name"] == "m"
+    assert found["partsBytes"]["weights"] == named["partsBytes"]["weights"] > 0
+    assert found["model"]["maxContextTokens"] == 64
+    assert [row["length"] for row in found["concurrency"]] == ["48+16"]
+
+
+@pytest.mark.parametrize("weights", weight_bytes.FORMATS)
+def test_a_known_model_in_every_format(tmp_path: Path, weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, manifest(tmp_path), *KNOWN, "--weights", weights, "--device", "80Gi")
+    own = known_models.MODELS["qwen2.5-7b"].matrices
+    assert found["partsBytes"]["weights"] == weight_bytes.weights_bytes(own, weights)
+    assert found["model"]["weights"].startswith(weights)
+
+
+def test_what_an_engine_has_reported_comes_before_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = {
+        "source": "/models",
+        "numLayers": 2,
+        "numHeads": 2,
+        "numKvHeads": 1,
+        "headDim": 64,
+        "hiddenSize": 128,
+        "intermediateSize": 256,
+        "vocabSize": 1000,
+        "maxContextTokens": 4096,
+        "weightsBytes": 2**31,
+        "overheadBytes": 2**20,
+    }
+    found = planned(capsys, manifest(tmp_path, status={"shape": shape}))
+    assert (found["partsBytes"]["weights"], found["partsBytes"]["overhead"]) == (2**31, 2**20)
+
+
+def test_users_are_planned_backwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = manifest(tmp_path, kvCache={"dtype": "bfloat16"})
+    arguments = [*KNOWN, "--users", "50", "--length", "2048+512"]
+    found = planned(capsys, file, *arguments, code=1)
+    (goal,) = found["goals"]
+    needs = {need["kvDtype"]: need for need in goal["needs"]}
+    assert not needs["bfloat16"]["fits"]
+    assert needs["int8"]["fits"]
+    assert "Set kvCache.dtype to fp8_e4m3 or int8, or give" in found["verdict"]
+    more = ["--device", str(needs["bfloat16"]["deviceBytes"])]
+    assert planned(capsys, file, *arguments, *more)["verdict"].startswith("fits: 50 users of 2048+512")
+
+
+def test_places_are_no_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = manifest(tmp_path, scheduler={"maxNumSeqs": 4})
+    found = planned(capsys, file, *KNOWN, "--users", "5", "--length", "100+28", code=1)
+    assert "not the places. Set scheduler.maxNumSeqs to at least 5" in found["verdict"]
+
+
+def test_several_devices_are_planned_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = {"resourceName": "nvidia.com/gpu", "count": 2, "memory": "24Gi"}
+    one = planned(capsys, manifest(tmp_path), *KNOWN)
+    both = planned(capsys, manifest(tmp_path, hardware=two), *KNOWN)
+    assert both["partsBytes"]["weights"] == -(-one["partsBytes"]["weights"] // 2)
+    assert both["kv"]["pageBytes"] * 2 == one["kv"]["pageBytes"]
+    assert both["undivided"]
+    assert one["undivided"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "expected a model that this machine can look into. Name it: --model NAME"),
+        (["--model", "gpt-2"], 2, "--model: got 'gpt-2', expected a path on this machine, or one of qwen2.5-0.5b"),
+        (["--model", "qwen2.5-7b", "--weights", "int3"], 2, "--weights: got 'int3', expected one of float32"),
+        (["--model", "qwen2.5-7b", "--weights", "awq", "--group-size", "100"], 2, "--group-size: got 100, expected -1"),
+        (["--weights", "awq"], 2, "--weights: got 'awq', expected a model beside it: --model NAME"),
+        (["--model", "qwen2.5-7b", "--length", "2048"], 2, "--length: got '2048'"),
+        (["--model", "qwen2.5-7b", "--device", "big"], 2, "--device: got 'big', expected a size such as 80Gi"),
+        (["--model", "qwen2.5-7b", "--users", "0"], 2, "Invalid value for '--users'"),
+        (["--model", __file__], 2, "expected a .gguf file, a Hugging Face folder, or its config.json"),
+    ],
+)
+def test_nothing_is_guessed(
+    tmp_path: Path, arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", manifest(tmp_path), *arguments]) == code
+    shown = capsys.readouterr()
+    assert words in " ".join(shown.err.replace("│", " ").split())
+    assert shown.out == ""
+
+
+def test_a_device_whose_memory_nobody_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = manifest(tmp_path, hardware={"resourceName": "nvidia.com/gpu"})
+    assert cli.run(["plan", file, *KNOWN]) == 2
+    assert "spec.hardware.memory: got nothing, expected the memory to plan with. Set it, or give --device SIZE" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "length", "words"),
+    [
+        ("12Gi", "100+28", "MiB too much. Give the service at least"),
+        ("80Gi", "32768+1", "model.maxContextTokens allows 32,768"),
+    ],
+)
+def test_what_does_not_fit_says_so_in_one_line(
+    tmp_path: Path, device: str, length: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", manifest(tmp_path), *KNOWN, "--device", device, "--length", length]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert words in shown
+
+
+def test_a_model_that_devices_cannot_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    three = {"resourceName": "nvidia.com/gpu", "count": 3, "memory": "24Gi"}
+    assert cli.run(["plan", manifest(tmp_path, hardware=three), *KNOWN]) == 1
+    assert "cannot be divided among 3 devices" in capsys.readouterr().err
+
+
+def test_a_map_that_is_not_read_is_an_assumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mapped = {"dtype": "int8", "precision": {"mapRef": {"name": "found"}}}
+    found = planned(capsys, manifest(tmp_path, kvCache=mapped), *KNOWN)
+    assert any("ConfigMap found" in sentence for sentence in found["assumptions"])
