@@ -72,7 +72,7 @@ GOALS: Mapping[str, Goals] = {"int8": Goals(kl=0.005, rise=0.005)}
 MOST_E4M3_RISE = 0.01
 """On both texts together: on one alone its error is a quarter of it."""
 MAPPED, MAPPED_INT8 = f"{SEARCHED} + map", f"{SEARCHED} + map of int8"
-JUDGED_AT_LENGTH = ("int8", MAPPED)
+JUDGED_AT_LENGTH = ("int8", "int8 + map", MAPPED, MAPPED_INT8)
 
 
 def load(threads: int | None) -> subject.Subject:
@@ -296,8 +296,9 @@ def _text_row(entry: figures.Figures, entries: Sequence[figures.Figures], base: 
 def retrieval(tested: subject.Subject) -> tuple[bool, list[str]]:
     """Five facts in a text as long as the model's context, in each language, asked for in one pass."""
     plan = dataclasses.replace(PLAN, parts=(items.RETRIEVAL,), lengths=(LONG_TOKENS,))
-    wanted = [tuple(entry for entry in others(tested, "bfloat16") if entry.name in JUDGED_AT_LENGTH)]
-    wanted += [(entry,) for entry in more(tested) if entry.name == "int4"]
+    known = others(tested, "bfloat16")
+    wanted = [tuple(entry for entry in known if entry.name in ("int8", MAPPED))]
+    wanted += [(entry,) for entry in (*known, *more(tested)) if entry.name in ("int8 + map", MAPPED_INT8, "int4")]
     text = items.made_text(tested.encoder, plan)
     found = [
         regression.measure(

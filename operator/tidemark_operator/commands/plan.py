@@ -77,11 +77,14 @@ def _limit(service: api.InferenceService, device: str | None) -> int:
     """Raises `ManifestError` where neither the option nor the manifest says it."""
     if device is not None:
         try:
-            return quantities.to_bytes(device)
+            size = quantities.to_bytes(device)
         except ValueError as error:
             raise errors.ManifestError(
                 [errors.Problem("--device", device, "a size such as 80Gi", str(error))]
             ) from error
+        if not size:
+            raise errors.ManifestError([errors.Problem("--device", device, "a size such as 80Gi, above 0")])
+        return size
     found = plan_capacity.device_bytes(service.spec.hardware)
     if found is None:
         problem = errors.Problem(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tidemark_operator import api
-from tidemark_operator.commands import plan_model, status_text
+from tidemark_operator.commands import plan_model
 from tidemark_operator.plan import capacity as plan_capacity
 from tidemark_operator.plan import engine_config
-from tidemark_runtime.planning import capacity, concurrency, footprint, page_layout, rule_of_thumb
+from tidemark_runtime.planning import capacity, concurrency, footprint, page_layout, pool_size, rule_of_thumb
 
 Length = concurrency.Length
 USUAL_LENGTHS = (Length(512, 256), Length(2048, 512), Length(8192, 1024), Length(30_720, 2048))
 """Shown where none is asked for, as far as the context allows: chat, documents, long documents, 32k."""
-_DTYPES = ("bfloat16", "fp8_e4m3", "int8")
-"""Beside the manifest's own."""
+_DTYPES = ("bfloat16", "int8", "fp8_e4m3")
+"""Beside the manifest's own; of equal size, the one that changes answers less comes first."""
 MIX = "mix"
 
 
@@ -32,6 +33,9 @@ def build(
     chosen = list(lengths) or _usual(plan.context_tokens)
     goals = [_goal(plan, length, users) for length in chosen] if users is not None else []
     rows = _concurrency(service, plan, chosen)
+    must_run = lengths or chosen[:1]  # of the usual ones only the shortest: nobody asked for the others
+    none = [_goal(plan, length, 1) for length, row in zip(must_run, rows, strict=False) if not row["requests"]]
+    missed = [goal for goal in [*goals, *none] if not goal["met"]]
     return {
         "service": service.name,
         "model": {"name": basis.name, "weights": basis.weights, "maxContextTokens": plan.context_tokens},
@@ -45,8 +49,8 @@ def build(
         "assumptions": _assumptions(service, basis, wanted),
         "concurrency": rows,
         "goals": goals,
-        "fits": plan.fits and all(goal["met"] for goal in goals) and not any(row["tooLong"] for row in rows),
-        "verdict": _verdict(plan, rows, goals),
+        "fits": plan.fits and not missed and not any(row["tooLong"] for row in rows),
+        "verdict": _verdict(plan, rows, goals, missed),
     }
 
 
@@ -148,17 +152,21 @@ def _goal(plan: footprint.Footprint, length: Length, users: int) -> dict[str, An
     }
 
 
-def _verdict(plan: footprint.Footprint, rows: Sequence[dict[str, Any]], goals: Sequence[dict[str, Any]]) -> str:
-    """One line: fits or not, and what would make it fit."""
+def _verdict(
+    plan: footprint.Footprint,
+    rows: Sequence[dict[str, Any]],
+    goals: Sequence[dict[str, Any]],
+    missed: Sequence[dict[str, Any]],
+) -> str:
+    """One line: fits or not, and what would make it fit. `missed`: goals, and lengths of which not one runs."""
     if not plan.fits:
         return f"does not fit: {plan.refusal.removeprefix('the model does not fit: ')}"
     long = next((row for row in rows if row["tooLong"]), None)
     if long is not None:
         longest = f"model.maxContextTokens allows {plan.context_tokens:,}"
         return f"does not fit: requests of {long['length']} are refused, {longest}. Raise it as far as the model goes"
-    missed = next((goal for goal in goals if not goal["met"]), None)
-    if missed is not None:
-        return f"does not fit: {_remedy(plan, missed)}"
+    if missed:
+        return f"does not fit: {_remedy(plan, missed[0])}"
     if goals:
         return f"fits: {goals[0]['users']} users of {', '.join(goal['length'] for goal in goals)}, all at full length"
     first = rows[0]
@@ -167,8 +175,9 @@ def _verdict(plan: footprint.Footprint, rows: Sequence[dict[str, Any]], goals: S
 
 def _remedy(plan: footprint.Footprint, goal: dict[str, Any]) -> str:
     own, *others = goal["needs"]
-    users, size = goal["users"], status_text.num_bytes
-    text = f"{users} users of {goal['length']} need {size(own['deviceBytes'])} with {own['kvDtype']}"
+    users, size = goal["users"], _at_least
+    who = f"{users} users of {goal['length']} need" if users > 1 else f"one request of {goal['length']} needs"
+    text = f"{who} {size(own['deviceBytes'])} with {own['kvDtype']}"
     if own["fits"]:
         return f"{text}, which there is, but not the places. Set scheduler.maxNumSeqs to at least {users}"
     fitting = [need["kvDtype"] for need in others if need["fits"] and _smaller(need["kvDtype"], own["kvDtype"])]
@@ -180,6 +189,11 @@ def _remedy(plan: footprint.Footprint, goal: dict[str, Any]) -> str:
         f"{text}. No KV dtype makes it fit: give {size(least['deviceBytes'])} with {least['kvDtype']}{places}, "
         "or plan more replicas"
     )
+
+
+def _at_least(num_bytes: int) -> str:
+    """As `--device` and a manifest take it, rounded up: what is given by this word is enough."""
+    return f"{math.ceil(num_bytes / pool_size.MIB_BYTES)}Mi"
 
 
 def _smaller(dtype: str, than: str) -> bool:

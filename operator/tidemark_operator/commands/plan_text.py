@@ -29,7 +29,8 @@ def screen(document: Mapping[str, Any]) -> Iterator[Renderable]:
 
 
 def table(*columns: str) -> rich.table.Table:
-    """With the first column to the left and figures to the right."""
+    """With the first column to the left and figures to the right. Long headings have two lines: what is wider than a
+    terminal is cut, and of a cut figure nothing is left."""
     made = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if index else "left", no_wrap=column != "what")
@@ -82,7 +83,9 @@ def _what(part: str, document: Mapping[str, Any]) -> str:
 
 
 def _concurrency(document: Mapping[str, Any]) -> Renderable:
-    made = table("prompt+output", "pages each", "memory holds", "places", "at once", "before the line", "rule of thumb")
+    made = table(
+        "prompt+output", "pages\neach", "memory\nholds", "places", "at once", "before\nthe line", "rule of\nthumb"
+    )
     for row in document["concurrency"]:
         most = row["ruleOfThumbMost"]
         rule = f"{row['ruleOfThumb']}" if most == row["ruleOfThumb"] else f"{row['ruleOfThumb']} to {most}"
@@ -93,7 +96,7 @@ def _concurrency(document: Mapping[str, Any]) -> Renderable:
 
 
 def _goals(document: Mapping[str, Any]) -> Renderable:
-    made = table("users", "of", "KV dtype", "KV", "memory needed", "fits", "rule of thumb wants")
+    made = table("users", "of", "KV dtype", "KV", "memory\nneeded", "fits", "rule of\nthumb wants")
     for goal in document["goals"]:
         for index, need in enumerate(goal["needs"]):
             made.add_row(

@@ -78,8 +78,9 @@ def bottleneck(engine: status.EngineStatus, seen: Seen) -> tuple[Bottleneck, str
         return Bottleneck.NONE, "nothing: no step has run in this time. Profile it under load."
     if waited:
         return Bottleneck.TIME, (
-            f"step time: requests waited {seen.mean_wait_seconds:.2f} s on average though pages and places were left: "
-            f"prompts share steps of {seen.mean_step_seconds * 1e3:.0f} ms."
+            f"step time: requests waited {seen.mean_wait_seconds:.2f} s on average though pages were left and, on "
+            f"average, only {fill:.0%} of the places were taken: prompts share steps of "
+            f"{seen.mean_step_seconds * 1e3:.0f} ms."
         )
     return Bottleneck.NONE, (
         f"nothing: nobody waits, {fill:.0%} of the places and {engine.memory.usage_ratio:.0%} of the pages are in use; "

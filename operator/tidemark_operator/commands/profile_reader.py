@@ -75,9 +75,7 @@ class Engine:
 
     def __init__(self, url: str, ca_file: Path | None = None) -> None:
         """Raises `NotAnEngine` for a text that is no address, and for a CA file that cannot be used."""
-        parts = parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise NotAnEngine(f"URL: got {url!r}, expected http://HOST:PORT or https://HOST:PORT of one engine")
+        parts = _address(url)
         self._base = f"{parts.scheme}://{parts.netloc}"
         verify = _trusted(ca_file) if parts.scheme == "https" else False  # reading a system's certificates takes 40 ms
         self._client = httpx.Client(verify=verify, timeout=TIMEOUT_SECONDS, follow_redirects=False)
@@ -102,6 +100,8 @@ class Engine:
         url = self._base + path
         try:
             answer = self._client.get(url)
+        except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have is found only here
+            raise _no_address(self._base) from error
         except httpx.ConnectError as error:
             raise NotAnEngine(f"{self._base}: {_why_not(error)}") from error
         except httpx.TimeoutException as error:
@@ -112,6 +112,22 @@ class Engine:
         if answer.status_code != httpx.codes.OK or len(answer.content) > _MOST_BYTES:
             raise NotAnEngine(f"{url}: HTTP {answer.status_code}, expected 200 of a Tidemark engine. Check the address")
         return answer.content
+
+
+def _address(url: str) -> parse.SplitResult:
+    """Raises `NotAnEngine` for a text that is no address."""
+    try:
+        parts = parse.urlsplit(url)
+        port = parts.port  # read for its check alone: no port is as good as one
+    except ValueError as error:
+        raise _no_address(url) from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _no_address(url)
+    return parts
+
+
+def _no_address(url: str) -> NotAnEngine:
+    return NotAnEngine(f"URL: got {url!r}, expected http://HOST:PORT or https://HOST:PORT of one engine")
 
 
 def _trusted(ca_file: Path | None) -> ssl.SSLContext:

@@ -32,7 +32,7 @@ def screen(document: Mapping[str, Any]) -> Iterator[plan_text.Renderable]:
 
 
 def _parts(document: Mapping[str, Any]) -> plan_text.Renderable:
-    made = plan_text.table("part", "planned", "measured", "measured / planned", "share of the limit")
+    made = plan_text.table("part", "planned", "measured", "measured\n/ planned", "share of\nthe limit")
     limit = document["limitBytes"]
     for row in document["parts"]:
         planned, measured = row["plannedBytes"], row["measuredBytes"]

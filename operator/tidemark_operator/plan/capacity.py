@@ -98,10 +98,10 @@ def wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int 
         item_bytes=2 if on_device else 4,
         heap_share=capacity.DEVICE_HEAP_SHARE if on_device else capacity.HEAP_SHARE,
         precision=parsed.kv_cache.precision,
-        # The limit of devices is their own memory, and the host's is no part of it.
         fixed_scales=parsed.kv_cache.scales_file is not None,
         num_pages=parsed.kv_cache.num_pages,
         memory_bytes=parsed.kv_cache.memory,
+        # The limit of devices is their own memory, and the host's is no part of it.
         swap_bytes=0 if on_device else parsed.kv_cache.swap_space,
     )
 

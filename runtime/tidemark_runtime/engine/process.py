@@ -172,8 +172,10 @@ def _shape(facts: interface.WorkerFacts) -> status.ModelShape | None:
 
 def main() -> int:
     """Exit code 0 after a drain, 1 after a failure (which has been sent to the server, too)."""
-    # Ctrl-C on a terminal reaches the whole process group; the server decides when the engine ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C on a terminal reaches the whole process group, SIGTERM of systemd the whole service; the server decides
+    # when the engine ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     launch = msgspec.json.decode(sys.stdin.buffer.read(), type=Launch)
     parent_death.end_with_parent(launch.parent_pid)
     context = zmq.Context()

@@ -76,11 +76,13 @@ def halves(
             [
                 errors.Problem(
                     "--text",
-                    errors.Seen(f"{text.name} with {sum(tokens)} tokens of whole windows"),
-                    f"at least {2 * FIT_TOKENS} tokens",
+                    errors.Seen(
+                        f"{text.name} with {tokens[0]} tokens in every second window and {tokens[1]} in the others"
+                    ),
+                    f"at least {FIT_TOKENS} in each half",
                     f"Scales are found on one half and checked on the other, and only {FIT_TOKENS} tokens that keep "
                     "within a bound make it likely (95 %) that at most 0.1 % of all that will come is beyond it. Give "
-                    "more text of the kind that your users send, or raise --tokens",
+                    "more text of the kind that your users send, raise --tokens, or lower --window",
                 )
             ]
         )

@@ -134,9 +134,10 @@ def read_text(path: Path, key: str = "--text") -> Text:
 def windows(text: Text, encoder: text_model.TextModel, num_tokens: int, window: int) -> list[WindowItem]:
     """`num_tokens` of the text, evenly of its pieces. Raises ConfigError where the text is too short for one window."""
     found: list[WindowItem] = []
-    share = num_tokens // len(text.pieces)
+    share, num_read = num_tokens // len(text.pieces), 0
     for label, words in text.pieces:
         ids = encoder.encode(words, add_special=True)[:share]
+        num_read += len(ids)
         found += [
             WindowItem(f"{label}-{index}", tuple(ids[start : start + window]))
             for index, start in enumerate(range(0, len(ids), window))
@@ -145,7 +146,7 @@ def windows(text: Text, encoder: text_model.TextModel, num_tokens: int, window: 
     total = sum(item.num_tokens for item in found)
     if total < min(num_tokens, window) // 2:
         expected = f"a text of at least {min(num_tokens, window)} tokens, better {num_tokens}"
-        raise errors.ConfigError([errors.Problem("--text", f"{text.name}, {total} tokens", expected)])
+        raise errors.ConfigError([errors.Problem("--text", f"{text.name}, {num_read} tokens", expected)])
     return found
 
 

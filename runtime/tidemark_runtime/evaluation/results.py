@@ -99,6 +99,9 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[list[Cha
         if before["about"].get(key) != value
     ]
     others = {entry["name"]: entry for entry in before["configurations"]}
+    names = [entry["name"] for entry in now["configurations"]]
+    if set(names) != set(others):
+        differences.append(f"configurations: {', '.join(others)} before, {', '.join(names)} now")
     changes = [
         Change(entry["name"], name, others[entry["name"]][part][figure], entry[part][figure])
         for entry in now["configurations"]

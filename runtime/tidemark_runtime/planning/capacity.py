@@ -227,7 +227,8 @@ def activations_bytes(
     at_head += _SAMPLED_ELEMENT_BYTES * shape.vocab_size
     return max(
         max_num_batched_tokens * step_token_bytes(shape, item_bytes),
-        max_num_batched_tokens * _standing_bytes(shape, item_bytes) + at_head,
+        # Behind the last layer what the one before it added is gone.
+        max_num_batched_tokens * (_standing_bytes(shape, item_bytes) - item_bytes * shape.hidden_size) + at_head,
     )
 
 

@@ -35,7 +35,10 @@ def parse_length(text: str, key: str) -> Length:
     match = _LENGTH.fullmatch(text)
     found = Length(int(match[1]), int(match[2])) if match and len(text) < 32 else Length(0, 0)
     if not (found.prompt_tokens and found.output_tokens and found.num_tokens <= _MOST_TOKENS):
-        expected = "tokens of the prompt and of the output, both at least 1, such as 2048+512"
+        expected = (
+            "tokens of the prompt and of the output, both at least 1, such as 2048+512, "
+            f"together at most {_MOST_TOKENS:,}"
+        )
         raise errors.ConfigError([errors.Problem(key, text, expected)])
     return found
 

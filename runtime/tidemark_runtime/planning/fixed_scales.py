@@ -15,7 +15,6 @@ than scale x largest number of the dtype is clipped. Nothing stands in for a sca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,8 @@ CONFIG_MAP_KEY = "scales.yaml"
 """The key of a ConfigMap's data that holds such a file as text."""
 SMALLEST = 2.0**-100
 """Kernels divide by a scale; a smaller one would overflow."""
+LARGEST = 2.0**100
+"""Kernels hold scales, and what they make of codes, in 32 bits; a larger one would overflow there."""
 
 Scales = Mapping[tuple[int, int, page_layout.Kind], float]
 """(layer, head, kind) -> scale."""
@@ -34,7 +35,7 @@ Scales = Mapping[tuple[int, int, page_layout.Kind], float]
 _KEYS = ("model", "weights", "kvDtype", "shape", "tokens", "note", "scales")
 _SHAPE_KEYS = ("layers", "kvHeads", "headDim")
 _AGAIN = "Make the file anew with `tidemark eval calibrate`"
-_A_SCALE = "a number above 0, or null for a head that is not quantized"
+_A_SCALE = "a number above 0 (2^-100 to 2^100), or null for a head that is not quantized"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,9 @@ def _scales(
     values: object, shape: page_layout.KVShape, where: str, problems: list[errors.Problem]
 ) -> dict[tuple[int, int, page_layout.Kind], float]:
     if not isinstance(values, Mapping) or set(values) != set(page_layout.KINDS):
-        problems.append(errors.Problem(where, values, "a mapping of k and v", _AGAIN))
+        # Of a mapping the keys say what is wrong; its values are all the other scales.
+        seen = errors.Seen(f"the keys {', '.join(map(str, values))}") if isinstance(values, Mapping) else values
+        problems.append(errors.Problem(where, seen, "a mapping of k and v", _AGAIN))
         return {}
     found: dict[tuple[int, int, page_layout.Kind], float] = {}
     for kind in page_layout.KINDS:
@@ -163,7 +166,7 @@ def _scales(
 
 
 def _is_scale(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST <= value <= LARGEST
 
 
 def _list(value: object, length: int, of: str, where: str, problems: list[errors.Problem]) -> Sequence[Any]:

@@ -35,10 +35,13 @@ def mapping(content: bytes, wanted: Wanted, path: str) -> Mapping[str, Any]:
     try:
         found = documents.read_yaml(content.decode("utf-8"), wanted.setting, path, wanted.readable)
         if isinstance(found, Mapping) and found.get("kind") == "ConfigMap":
-            text = found["data"][wanted.config_map_key]
+            data = found.get("data")
+            text = data.get(wanted.config_map_key) if isinstance(data, Mapping) else None
+            if not isinstance(text, str):
+                raise _wrong(wanted, path, f"It is a ConfigMap without a text at data.{wanted.config_map_key}.")
             found = documents.read_yaml(text, wanted.setting, path, wanted.readable)
-    except (UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise _wrong(wanted, path, f"It says: {error}") from error
+    except UnicodeDecodeError as error:
+        raise _wrong(wanted, path, f"It is not UTF-8 text (byte {error.start}).") from error
     if not isinstance(found, Mapping):
         raise _wrong(wanted, path, "It holds no mapping.")
     return found

@@ -8,6 +8,7 @@ import torch
 
 from tidemark_kernels import dispatch
 from tidemark_kernels.selftests import outcomes
+from tidemark_runtime import errors as runtime_errors
 from tidemark_runtime.model import linear_choice, probes
 
 _SEED = 20_25
@@ -32,7 +33,15 @@ class Form:
 
 
 def run(probe: probes.Probe, dtype: torch.dtype) -> Form:
-    """`dtype`: of activations. The layer's outputs at the kept rows; an embedding's rows."""
+    """`dtype`: of activations. The layer's outputs at the kept rows; an embedding's rows.
+
+    Raises `CorruptModel` where the checkpoint itself holds no numbers: that is no kernel's fault.
+    """
+    if not bool(probe.weight.isfinite().all()) or (probe.bias is not None and not bool(probe.bias.isfinite().all())):
+        raise runtime_errors.CorruptModel(
+            f"{probe.name}: the checkpoint has an infinity or a NaN in it, expected numbers. Fetch the model again, or "
+            "quantize or convert it again"
+        )
     before = dict(dispatch.current().calls)
     errors = (
         [_embedding(probe, dtype)]

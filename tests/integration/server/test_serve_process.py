@@ -60,6 +60,7 @@ def test_sigterm_lets_running_streams_finish_and_ends_with_zero(server):
     assert not any("torch" in mapped.path for mapped in http_process.memory_maps())
     reader = Reader(server.url, max_tokens=48)
     engine = http_process.children()[0]
+    engine.terminate()  # systemd and `timeout` signal every process of a service
     assert server.terminate(DRAIN_SECONDS + 30) == 0
     assert reader.text().rstrip().endswith("data: [DONE]")
     assert '"finish_reason":"length"' in reader.text()

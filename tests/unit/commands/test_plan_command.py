@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_the_example_fits(capsys: pytest.CaptureFixture[str]) -> None:
         "activations",
         "none on a processor",
         "512+256",
-        "rule of thumb",
+        "Rule of thumb",
         "fits: 16",
     ):
         assert words in shown
@@ -109,7 +110,7 @@ def test_users_are_planned_backwards(tmp_path: Path, capsys: pytest.CaptureFixtu
     needs = {need["kvDtype"]: need for need in goal["needs"]}
     assert not needs["bfloat16"]["fits"]
     assert needs["int8"]["fits"]
-    assert "Set kvCache.dtype to fp8_e4m3 or int8, or give" in found["verdict"]
+    assert "Set kvCache.dtype to int8 or fp8_e4m3, or give" in found["verdict"]
     more = ["--device", str(needs["bfloat16"]["deviceBytes"])]
     assert planned(capsys, file, *arguments, *more)["verdict"].startswith("fits: 50 users of 2048+512")
 
@@ -139,7 +140,9 @@ def test_several_devices_are_planned_one_by_one(tmp_path: Path, capsys: pytest.C
         (["--model", "qwen2.5-7b", "--weights", "awq", "--group-size", "100"], 2, "--group-size: got 100, expected -1"),
         (["--weights", "awq"], 2, "--weights: got 'awq', expected a model beside it: --model NAME"),
         (["--model", "qwen2.5-7b", "--length", "2048"], 2, "--length: got '2048'"),
+        (["--model", "qwen2.5-7b", "--length", "9999999999+1"], 2, "together at most 1,073,741,824"),
         (["--model", "qwen2.5-7b", "--device", "big"], 2, "--device: got 'big', expected a size such as 80Gi"),
+        (["--model", "qwen2.5-7b", "--device", "0"], 2, "--device: got '0', expected a size such as 80Gi, above 0"),
         (["--model", "qwen2.5-7b", "--users", "0"], 2, "Invalid value for '--users'"),
         (["--model", __file__], 2, "expected a .gguf file, a Hugging Face folder, or its config.json"),
     ],
@@ -159,6 +162,38 @@ def test_a_device_whose_memory_nobody_says(tmp_path: Path, capsys: pytest.Captur
     assert "spec.hardware.memory: got nothing, expected the memory to plan with. Set it, or give --device SIZE" in (
         capsys.readouterr().err
     )
+
+
+def test_weights_that_leave_no_room_for_one_request_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    one = planned(capsys, SMOLLM2, "--length", "512+256", "--users", "1")["goals"][0]["needs"][0]["deviceBytes"]
+    found = planned(capsys, SMOLLM2, "--device", str(one - (1 << 20)), code=1)
+    assert found["kv"]["pages"] > 0
+    assert found["concurrency"][0]["requests"] == 0
+    assert found["verdict"].startswith("does not fit: one request of 512+256 needs ")
+    arguments = [SMOLLM2, "--length", "100+10", "--length", "8000+10", "--device", str(one)]
+    assert "one request of 8000+10 needs" in planned(capsys, *arguments, code=1)["verdict"]
+    usual = planned(capsys, SMOLLM2, "--device", str(one))
+    assert [row["requests"] for row in usual["concurrency"][:2]] == [1, 0]
+    assert usual["fits"]
+
+
+@pytest.mark.parametrize("users", [1, 12])
+def test_the_memory_that_a_verdict_names_is_enough(users: int, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [SMOLLM2, "--length", "2048+512", "--users", str(users)]
+    verdict = planned(capsys, *arguments, "--device", "1000Mi", code=1)["verdict"]
+    needed = re.search(r"needs? (\S+) with float32", verdict)
+    assert needed
+    assert planned(capsys, *arguments, "--device", needed[1])["fits"]
+
+
+def test_no_figure_is_cut_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run(["plan", SMOLLM2, "--length", "4096+2048", "--users", "100"]) == 1
+    shown = capsys.readouterr().out
+    assert "fp8_e4m3" in shown
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize(

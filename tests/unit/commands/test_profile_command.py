@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+import rich.console
 
 from tidemark_operator.commands import profile_advice, profile_document, profile_reader, profile_text
 from tidemark_runtime.contract import status
@@ -141,7 +143,26 @@ def test_a_window_is_what_came_in_between() -> None:
     assert between.total("tidemark_requests_running") == 2.0  # a gauge is what it is now
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", ""])
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000", "ftp://x", "http://", "", "http://[::1", "http://h:x", "http://h:0", "http://127.0.0.1:99999"],
+)
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(profile_reader.NotAnEngine, match=r"expected http://HOST:PORT or https://HOST:PORT"):
         profile_reader.Engine(url)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "%%ü"])
+def test_a_name_that_no_host_can_have(host: str) -> None:
+    with pytest.raises(profile_reader.NotAnEngine, match=r"expected http://HOST:PORT or https://HOST:PORT"):
+        profile_reader.Engine(f"http://{host}:8000").look()
+
+
+def test_no_heading_is_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    written, nothing = io.StringIO(), profile_reader.Samples()
+    console = rich.console.Console(file=written)
+    for part in profile_text.screen(profile_document.build(profile_reader.Look(engine(), nothing), nothing, 1.0)):
+        console.print(part)
+    assert "share of" in written.getvalue()
+    assert "…" not in written.getvalue()

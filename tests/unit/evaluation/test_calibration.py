@@ -81,7 +81,7 @@ def test_a_text_that_is_too_short_is_refused_with_the_number_and_why(
     assert cli.run(arguments) == 2
     message = capsys.readouterr().err
     assert "--text: got site.txt with " in message
-    assert "expected at least 6000 tokens" in message
+    assert "expected at least 3000 in each half" in message
     assert "only 3000 tokens that keep within a bound make it likely (95 %) that at most 0.1 %" in message
     assert not Path("s.yaml").exists()
 

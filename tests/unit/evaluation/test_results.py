@@ -92,6 +92,13 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
         assert differences == []
     _, differences = results.compare({**now, "about": {"model": "other"}}, before)
     assert differences == ["model: 'made' before, 'other' now"]
+    others = [{**entry, "name": f"other {entry['name']}"} for entry in now["configurations"]]
+    changes, differences = results.compare({**now, "configurations": others}, before)
+    assert changes == []
+    (told,) = differences
+    assert told.startswith("configurations: ")
+    assert "int8 before, " in told
+    assert told.endswith("other int8 now")
 
 
 def test_what_is_no_result_is_refused(tmp_path: Path) -> None:

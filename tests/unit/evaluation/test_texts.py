@@ -87,5 +87,8 @@ def test_a_text_that_is_too_short_or_not_there_is_refused(made: subject.Subject,
     file.write_text("only a few words", encoding="utf-8")
     with pytest.raises(errors.ConfigError, match=r"--text: got 'site.txt, 16 tokens', expected a text of at least 512"):
         items.windows(items.read_text(file), made.encoder, 1024, 512)
+    file.write_text("two", encoding="utf-8")  # shorter than any window: its tokens are counted all the same
+    with pytest.raises(errors.ConfigError, match=r"--text: got 'site.txt, 3 tokens', expected a text of at least 512"):
+        items.windows(items.read_text(file), made.encoder, 1024, 512)
     with pytest.raises(errors.ConfigError, match="expected a readable file of UTF-8 text"):
         items.read_text(tmp_path / "none.txt")

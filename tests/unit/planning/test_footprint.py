@@ -52,7 +52,7 @@ def test_every_part_by_hand() -> None:
 
 def test_a_wide_head_of_many_sequences_is_the_peak_of_a_small_step() -> None:
     own = capacity.activations_bytes(SHAPE, 64, 64)
-    standing = 4 * (3 * 3584 + 28 * 128 + 128) + 24
+    standing = 4 * (2 * 3584 + 28 * 128 + 128) + 24
     assert own == 64 * standing + 64 * 4 * (152_064 + 2 * 3584) + 24 * 152_064
 
 

@@ -74,6 +74,16 @@ def test_a_file_without_scales_is_named(tmp_path: Path, source: sources.ModelSou
         scales.choose(kv_cache(scalesFile=str(file)), LAYOUT, source)
 
 
+@pytest.mark.parametrize("data", [None, [1], {"other.yaml": "x"}, {fixed_scales.CONFIG_MAP_KEY: 5}])
+def test_a_config_map_of_something_else_says_which_key_is_missing(
+    tmp_path: Path, source: sources.ModelSource, data: object
+) -> None:
+    file = tmp_path / "scales.yaml"
+    file.write_text(yaml.safe_dump({"kind": "ConfigMap", "data": data}))
+    with pytest.raises(errors.ConfigError, match=r"a ConfigMap without a text at data\.scales\.yaml"):
+        scales.choose(kv_cache(scalesFile=str(file)), LAYOUT, source)
+
+
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, source: sources.ModelSource) -> None:
     file = tmp_path / "scales.yaml"
     file.write_text(text(source) + "tokens: 4\n")

@@ -188,6 +188,14 @@ def test_a_wrong_layer_is_refused_by_name(folder: Path) -> None:
         selftest.run(dataclasses.replace(loaded, probes=wrong))
 
 
+def test_a_checkpoint_with_nan_is_no_fault_of_the_kernels(tmp_path: Path) -> None:
+    weights = made_models.llama_weights()
+    weights["model.embed_tokens.weight"].fill_(math.nan)
+    path = made_models.write_folder(tmp_path / "nan", made_models.LLAMA_CONFIG, weights)
+    with pytest.raises(errors.CorruptModel, match="the embedding: the checkpoint has an infinity or a NaN in it"):
+        selftest.run(load(path))
+
+
 @pytest.mark.parametrize("quantization", ["auto", "none", "int8", "int8_weight_only", "fp8_weight_only"])
 @pytest.mark.parametrize("use", ["linear", "embedding", "head"])
 def test_each_form_is_held_against_the_checkpoint(folder: Path, quantization: str, use: str) -> None:
