@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_operator.status import lossy, pressure
+from tidemark_operator.status import lossy, pressure, tightening
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ def of(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
     """From the last status to this one."""
     yield from _ready(before, after)
     yield from _pressure(before, after)
+    yield from _soft_limit(before.get("tightened") or {}, after.get("tightened") or {}, after)
     yield from _lossy(before, after)
 
 
@@ -42,11 +43,30 @@ def _ready(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News
 def _pressure(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
     """When it begins, when it becomes worse, and when it is gone."""
     old, new = condition(before, pressure.TYPE), condition(after, pressure.TYPE)
-    if new.get("status") == "True" and (old.get("status") != "True" or old.get("reason") == "AboveQueueLine"):
-        if old.get("status") != "True" or new.get("reason") != old.get("reason"):
-            yield News("Warning", str(new["reason"]), str(new["message"]))
+    is_worse = (old.get("reason"), new.get("reason")) == ("AboveQueueLine", "AbovePreemptLine")
+    if new.get("status") == "True" and (old.get("status") != "True" or is_worse):
+        yield News("Warning", str(new["reason"]), str(new["message"]))
     elif new.get("status") == "False" and old.get("status") == "True":
         yield News("Normal", "MemoryPressureGone", str(new["message"]))
+
+
+def _soft_limit(before: Mapping[str, Any], after: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[News]:
+    """`before` and `after`: `status.tightened`, empty where the spec's limit is in force."""
+    limit, limit_before = after.get("maxConcurrencySoft"), before.get("maxConcurrencySoft")
+    if limit == limit_before:
+        return
+    if limit is None:
+        yield News("Normal", "SoftLimitRestored", "maxConcurrencySoft is again as the spec says.")
+    elif limit < (limit_before or after["instead"]):
+        yield News(
+            "Normal",
+            "SoftLimitLowered",
+            f"watermarks.response is tighten: maxConcurrencySoft is {limit} instead of {after['instead']} (never below "
+            f"{tightening.least(after['instead'])}). {condition(status, pressure.TYPE).get('message', '')}",
+        )
+    else:
+        text = f"The pressure is gone: maxConcurrencySoft is {limit} of {after['instead']} again."
+        yield News("Normal", "SoftLimitRaised", text)
 
 
 def _lossy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:

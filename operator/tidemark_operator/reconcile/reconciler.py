@@ -139,7 +139,7 @@ class Reconciler:
         if not seen.paused and not seen.fit.refused:
             pushed = await self._configuration.push(pods, engines, self._wanted_configuration(seen))
         judged = await self._judge(seen, outcome, pods)
-        felt, tightened = await self._answer_pressure(seen, pushed.engines)
+        felt, tightened = self._answer_pressure(seen, pushed.engines)
         ignored = effects.warnings(service, local=self._local, model_store_host_path=self._facts.model_store_host_path)
         observed = status.Observed(
             deployment=outcome.deployment,
@@ -160,7 +160,7 @@ class Reconciler:
         )
         return status.compute(service, observed, self._clock.now())
 
-    async def _answer_pressure(
+    def _answer_pressure(
         self, seen: _Seen, engines: configuration.Engines
     ) -> tuple[status.Condition, tightening.Tightened | None]:
         """`MemoryPressure`, and the soft limit from the next pass on."""
@@ -177,11 +177,9 @@ class Reconciler:
             return condition, None
         if seen.paused:
             return condition, seen.tightened
-        after = tightening.next_state(seen.tightened, seen.spec_limit, looked, condition.status == "True", now)
-        told = tightening.told(seen.tightened, after, looked)
-        if told is not None:
-            await self._cluster.record_event(seen.document, "Normal", *told)
-        return condition, after
+        return condition, tightening.next_state(
+            seen.tightened, seen.spec_limit, looked, condition.status == "True", now
+        )
 
     def _wanted_configuration(self, seen: _Seen) -> configuration.Wanted:
         service = seen.acting.service

@@ -83,23 +83,6 @@ def next_state(
     return Tightened(wanted, spec_limit, kept.since if kept is not None else stamp, stamp)
 
 
-def told(before: Tightened | None, after: Tightened | None, seen: pressure.Pressure) -> tuple[str, str] | None:
-    """Reason and message of the event for a change; None where nothing changed."""
-    if (before.limit if before else None) == (after.limit if after else None):
-        return None
-    if after is None:
-        limit = before.spec_limit if before else 0
-        return "SoftLimitRestored", f"The pressure is gone: maxConcurrencySoft is {limit} again, as the spec says."
-    current = before.limit if before else after.spec_limit
-    if after.limit < current:
-        return (
-            "SoftLimitLowered",
-            f"watermarks.response is tighten: maxConcurrencySoft is {after.limit} instead of {after.spec_limit} "
-            f"(never below {least(after.spec_limit)}). {seen.message}",
-        )
-    return "SoftLimitRaised", f"The pressure is gone: maxConcurrencySoft is {after.limit} of {after.spec_limit} again."
-
-
 def applied(service: api.InferenceService, limit: int) -> api.InferenceService:
     """The same service with the lower limit: what its engines and its ConfigMap get."""
     scheduler = service.spec.scheduler.model_copy(update={"max_concurrency_soft": limit})

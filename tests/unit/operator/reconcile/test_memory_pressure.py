@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from reconcile_bench import Bench, settled
+from reconcile_bench import KEY, Bench, settled
 
-from tidemark_operator import names
+from tidemark_operator import errors, names
 from tidemark_operator.cluster import interface
 from tidemark_runtime.contract import status as contract
 
@@ -162,7 +162,7 @@ async def test_a_paused_service_keeps_its_limit(bench: Bench) -> None:
     await passes(bench, 10)
     say(bench, above=("queue", "preempt"))
     await passes(bench, 10)
-    document = bench.cluster.objects.get(bench_key()) or {}
+    document = bench.cluster.objects.get(KEY) or {}
     document["metadata"].setdefault("annotations", {})[names.PAUSED_ANNOTATION] = "true"
     bench.cluster.objects.apply({key: document[key] for key in ("apiVersion", "kind", "metadata", "spec")}, "user")
     say(bench)
@@ -171,5 +171,22 @@ async def test_a_paused_service_keeps_its_limit(bench: Bench) -> None:
     assert bench.status["tightened"]["maxConcurrencySoft"] == 16
 
 
-def bench_key() -> interface.Key:
-    return interface.Key(names.KIND, "default", "base")
+async def test_a_status_that_could_not_be_written_is_not_told_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.put(TIGHTEN)
+    await passes(bench, 10)
+    say(bench, above=("queue", "preempt"))
+
+    async def refuse(*_: Any) -> None:
+        raise errors.Unavailable("the API server does not answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(bench.cluster, "patch_status", refuse)
+        for _ in range(3):
+            await bench.clock.advance(5)
+            with pytest.raises(errors.Unavailable):
+                await bench.run()
+    assert reasons(bench).count("SoftLimitLowered") == 0
+    await passes(bench, 5)
+    assert reasons(bench).count("SoftLimitLowered") == 1

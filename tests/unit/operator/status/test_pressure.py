@@ -177,14 +177,3 @@ def test_a_hand_written_limit_is_brought_within_the_bounds() -> None:
 def test_observe_ignores_what_stands_there() -> None:
     state = tightening.Tightened(12, 20, "2026-05-04T03:02:01Z", "2026-05-04T03:02:31Z")
     assert tightening.read(service({"tightened": state.dump()}, "observe"), 20) is None
-
-
-def test_what_is_told() -> None:
-    lower = tightening.Tightened(12, 20, "a", "b")
-    assert tightening.told(None, None, CALM) is None
-    assert (tightening.told(None, lower, FELT) or ("",))[0] == "SoftLimitLowered"
-    assert (tightening.told(lower, tightening.Tightened(16, 20, "a", "c"), CALM) or ("",))[0] == "SoftLimitRaised"
-    assert tightening.told(lower, None, CALM) == (
-        "SoftLimitRestored",
-        "The pressure is gone: maxConcurrencySoft is 20 again, as the spec says.",
-    )
