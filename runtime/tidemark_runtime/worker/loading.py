@@ -50,16 +50,7 @@ def load(
     _check_packed(settings.model, checkpoint)
     max_context_tokens = _max_context(settings.model, spec)
     dtype = _activations_dtype(settings.model, spec)
-    kv_dtype = _kv_dtype(settings.kv_cache, dtype)
-    keep_dtype = precision_map.keep_dtype(_name(dtype))
-    aim = precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads)
-    kept = precision.choose(settings.kv_cache, aim)
-    layout = page_layout.PageLayout(
-        *(spec.kv_shape, settings.kv_cache.block_size, kv_dtype, kept.segments),
-        fixed_scales=settings.kv_cache.scales_file is not None,
-    )
-    fixed = scales.choose(settings.kv_cache, layout, source)
-    num_host_pages = pool_size.num_swap_pages(layout, settings.kv_cache.swap_space)
+    pages = _pages(settings.kv_cache, source, spec, dtype)
     with torch.inference_mode():
         if policy is None:
             progress("choosing the form of the weights", 0.0)
@@ -68,19 +59,22 @@ def load(
         model = model_loading.load(checkpoint, factory, progress, kept_rows)
     shape = _shape(spec, factory.num_bytes)
     heap.give_back()  # what loading freed is no overhead
-    size = _pool_size(settings, shape, layout, limit, max_context_tokens, num_host_pages * layout.page_bytes)
-    decided = planned.Decided(shape, layout, limit.num_bytes, max_context_tokens, _name(dtype))
+    decided = planned.Decided(shape, pages.layout, limit.num_bytes, max_context_tokens, _name(dtype))
+    overhead_bytes = max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES
+    size = planned.pool_size_of(settings, decided, overhead_bytes)
     plan = planned.of(settings, source, decided)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
-    memory = batches.KVMemory.of(slab.allocate(size.num_pages, layout.page_bytes), layout, fixed.scales)
+    memory = batches.KVMemory.of(
+        slab.allocate(size.num_pages, pages.layout.page_bytes), pages.layout, pages.scales.scales
+    )
     facts = interface.WorkerFacts(
         kind="torch",
         device="cpu",
         dtype=_name(dtype),
-        layout=layout,
+        layout=pages.layout,
         num_pages=size.num_pages,
-        num_host_pages=num_host_pages,
+        num_host_pages=pages.num_host_pages,
         max_context_tokens=max_context_tokens,
         memory_bytes=planned.measured(size),
         planned_bytes=plan.parts_bytes,
@@ -92,9 +86,7 @@ def load(
             "memoryLimit": f"{limit.num_bytes} bytes, {limit.source}",
             "pagesDecidedBy": size.decided_by,
             "kernels": kernels.reason,
-            **({"precision": kept.note} if kept.note else {}),
-            **({"scales": fixed.note} if fixed.note else {}),
-            **_loss(layout),
+            **pages.notes,
             **({"linearMeasured": policy.measured} if policy.measured else {}),
             **plan.notes,
         },
@@ -102,34 +94,35 @@ def load(
     return Loaded(model, memory, facts, tuple(kept_rows.found))
 
 
-def _pool_size(
-    settings: config.EngineConfig,
-    shape: capacity.ModelShape,
-    layout: page_layout.PageLayout,
-    limit: cpu.MemoryLimit,
-    max_context_tokens: int,
-    swap_bytes: int,
-) -> pool_size.PoolSize:
-    """Raises CapacityError where not one page is left. Called with the weights in memory: overhead is measured."""
-    wishes = pool_size.Wishes(
-        memory_utilization=settings.kv_cache.memory_utilization,
-        num_pages=settings.kv_cache.num_pages,
-        memory_bytes=settings.kv_cache.memory,
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What a page of this model holds."""
+
+    layout: page_layout.PageLayout
+    scales: scales.Chosen
+    num_host_pages: int
+    """In the swap space."""
+    notes: dict[str, str]
+
+
+def _pages(
+    kv_cache: config.KVCacheConfig, source: sources.ModelSource, spec: model_spec.ModelSpec, dtype: torch.dtype
+) -> _Pages:
+    """`dtype`: of activations. Raises ConfigError."""
+    kv_dtype = _kv_dtype(kv_cache, dtype)
+    keep_dtype = precision_map.keep_dtype(_name(dtype))
+    kept = precision.choose(kv_cache, precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads))
+    layout = page_layout.PageLayout(
+        *(spec.kv_shape, kv_cache.block_size, kv_dtype, kept.segments),
+        fixed_scales=kv_cache.scales_file is not None,
     )
-    scheduler = settings.scheduler
-    activations = capacity.activations_bytes(shape, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
-    tables = capacity.tables_bytes(scheduler.max_num_seqs, max_context_tokens, layout.block_size)
-    demand = pool_size.Demand(
-        limit_bytes=limit.num_bytes,
-        weights_bytes=shape.weights_bytes,
-        activations_bytes=activations,
-        workspace_bytes=capacity.workspace_bytes(tables, activations),
-        overhead_bytes=max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES,
-        max_num_seqs=scheduler.max_num_seqs,
-        max_context_tokens=max_context_tokens,
-        swap_bytes=swap_bytes,
-    )
-    return pool_size.decide(layout, wishes, demand)
+    fixed = scales.choose(kv_cache, layout, source)
+    notes = {
+        **({"precision": kept.note} if kept.note else {}),
+        **({"scales": fixed.note} if fixed.note else {}),
+        **_loss(layout),
+    }
+    return _Pages(layout, fixed, pool_size.num_swap_pages(layout, kv_cache.swap_space), notes)
 
 
 def _shape(spec: model_spec.ModelSpec, weights_bytes: int) -> capacity.ModelShape:

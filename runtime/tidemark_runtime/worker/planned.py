@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,16 @@ class Decided:
     max_context_tokens: int
     dtype: str
     """Of activations and unquantized weights."""
+
+
+def pool_size_of(settings: config.EngineConfig, decided: Decided, overhead_bytes: int) -> pool_size.PoolSize:
+    """The slab beside the weights that were loaded and the overhead that was measured: the planner's own sum.
+
+    Raises `CapacityError` where not one page is left.
+    """
+    wanted = dataclasses.replace(_wanted(settings, decided), overhead_bytes=overhead_bytes)
+    _, demand = capacity.layout_and_demand(decided.shape, wanted, decided.layout)
+    return pool_size.decide(decided.layout, capacity.wishes(wanted), demand)
 
 
 @dataclass(frozen=True, slots=True)
