@@ -10,7 +10,6 @@ are written into benchmarks/results/kv_memory.md one by one.
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ import kv_bytes
 import kv_concurrency
 import kv_speed
 import machine
+import sections
 
 from tidemark_runtime.evaluation import subject
 
@@ -48,19 +48,8 @@ KEPT = ("map", "accuracy", "retrieval")
 
 
 def write(name: str, met: bool, lines: Sequence[str]) -> None:
-    """Put a section into the file, and leave the others."""
-    sections = _read()
-    sections[name] = "\n".join([f"## {TITLES[name]}: {'met' if met else 'not met'}", "", *lines])
-    print(f"\n{sections[name]}", flush=True)
-    parts = [HEAD] + [f"<!-- {one} -->\n{sections[one]}\n" for one in TITLES if one in sections]
-    RESULTS.write_text("\n".join(parts), encoding="utf-8")
-
-
-def _read() -> dict[str, str]:
-    if not RESULTS.is_file():
-        return {}
-    parts = re.split(r"^<!-- (\w+) -->\n", RESULTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+    """Put a section into the file, and show it."""
+    print(f"\n{sections.Results(RESULTS, HEAD, TITLES).write(name, met, lines)}", flush=True)
 
 
 def main() -> None:

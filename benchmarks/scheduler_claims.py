@@ -12,7 +12,6 @@ benchmarks/results/scheduler_claims.md by itself, and the others stay as they ar
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import machine
 import scheduler_scenarios as scenarios
+import sections
 
 RESULTS = Path(__file__).resolve().parent / "results/scheduler_claims.md"
 LONG = ("livelock", "soak")
@@ -328,19 +328,8 @@ def run_soak(hours: float) -> None:
 
 
 def write(name: str, met: bool, lines: Sequence[str]) -> None:
-    """Put a section into the file, and leave the others."""
-    sections = _read()
-    sections[name] = "\n".join([f"## {TITLES[name]}: {'met' if met else 'not met'}", "", *lines])
-    print(sections[name], flush=True)
-    parts = [HEAD] + [f"<!-- {name} -->\n{sections[name]}\n" for name in TITLES if name in sections]
-    RESULTS.write_text("\n".join(parts), encoding="utf-8")
-
-
-def _read() -> dict[str, str]:
-    if not RESULTS.is_file():
-        return {}
-    parts = re.split(r"^<!-- (\w+) -->\n", RESULTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+    """Put a section into the file, and show it."""
+    print(f"\n{sections.Results(RESULTS, HEAD, TITLES).write(name, met, lines)}", flush=True)
 
 
 def main() -> None:

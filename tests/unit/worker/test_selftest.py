@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import made_models
-import numpy as np
 import pytest
 import torch
 
@@ -22,28 +21,6 @@ from tidemark_runtime.model import sources
 from tidemark_runtime.worker import loading, sampling_math, selftest, selftest_host, selftest_layers, swap, torch_worker
 
 NO_COMPILER = "no C compiler found (looked for cc, gcc, clang); install gcc"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    return made_models.write_folder(path, made_models.LLAMA_CONFIG, made_models.llama_weights())
-
-
-@pytest.fixture(scope="module")
-def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four-bit layers, eight-bit tied embedding: what the demo's model is made of."""
-    rng = np.random.default_rng(3)
-    tensors: dict[str, Any] = {}
-    for name, tensor in made_models.llama_weights().items():
-        stored = made_models.gguf_name(name)
-        if name == "lm_head.weight":
-            continue
-        kind = "Q8_0" if "embed" in name else "Q4_1"
-        blocks = None if tensor.dim() == 1 else made_models.random_blocks(rng, kind, tensor.shape[0], tensor.shape[1])
-        tensors[stored] = tensor.numpy() if blocks is None else (kind, blocks)
-    content = made_models.GGUFContent("llama", made_models.LLAMA_FIELDS, tensors)
-    return made_models.write_gguf(tmp_path_factory.mktemp("gguf") / "made.gguf", content)
 
 
 def settings(**sections: dict[str, Any]) -> config.EngineConfig:
