@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemark_runtime import config, config_parsing, model_store
@@ -24,14 +24,19 @@ def settings_of(sections: Mapping[str, Mapping[str, Any]]) -> config.EngineConfi
 
 def start(settings: config.EngineConfig) -> core_engine.CoreEngine:
     """Load the model, which takes some seconds. `tidemark models fetch` has to have fetched it."""
-    source = sources.resolve(MODEL, model_store.default_store(os.environ))
-    worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, lambda phase, fraction: None))
+    worker = worker_thread.WorkerThread(worker_maker(settings))
     return core_engine.CoreEngine(
         settings.scheduler,
         worker,
         max_context_tokens=worker.facts.max_context_tokens,
         prefix_caching=settings.kv_cache.prefix_caching,
     )
+
+
+def worker_maker(settings: config.EngineConfig) -> Callable[[], torch_worker.TorchWorker]:
+    """What loads the model, on the thread that is to run it."""
+    source = sources.resolve(MODEL, model_store.default_store(os.environ))
+    return lambda: torch_worker.create(settings, source, lambda phase, fraction: None)
 
 
 def as_real(message: messages.EngineRequest, num_output_tokens: int) -> messages.EngineRequest:

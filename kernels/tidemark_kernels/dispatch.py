@@ -1,15 +1,17 @@
 """Which path each op runs, and why. Decided once a process, at first use; never changed silently.
 
-What is planned and what runs are kept apart: every op says after each call which path it took (`ran`), so that what is
-shown to people is what happened and not what was meant to happen.
+What is planned and what runs are kept apart: every op says after each call which path it took (`count`), so that what
+is shown to people is what happened and not what was meant to happen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import pathlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -66,8 +68,34 @@ class OpPath:
         return self.path == self.planned
 
 
-Call = tuple[str, str, str]
-"""Op, path, dtype."""
+Call = tuple[str, str, tuple[str, ...]]
+"""Op, path, dtypes."""
+
+
+class Stopwatch:
+    """What the ops of a timed step take. It stands still otherwise, and then costs an op a call of `float`."""
+
+    __slots__ = ("now", "seconds")
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = float
+        """What an op asks before it computes: seconds; 0 while nobody wants to know."""
+        self.seconds: dict[str, float] = {}
+        """By op, of all its calls since the watch was started."""
+
+    def stopped(self, op: str, began: float) -> None:
+        """`op` has come to its end; `began` is what `now` told it before, and not 0."""
+        self.seconds[op] = self.seconds.get(op, 0.0) + time.perf_counter() - began
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[dict[str, float]]:
+        """Ops are timed inside; yields what becomes `seconds`. For one thread, and not within itself."""
+        self.seconds = {}
+        self.now = time.perf_counter
+        try:
+            yield self.seconds
+        finally:
+            self.now = float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +107,8 @@ class Choice:
     """One line: which instructions, or what is missing and what to do."""
     calls: dict[Call, int] = field(default_factory=dict, compare=False)
     """How often each path of each op has run to its end in this process."""
+    watch: Stopwatch = field(default_factory=Stopwatch, compare=False)
+    """Runs while a step is timed."""
 
     @property
     def panel_width(self) -> int:
@@ -89,11 +119,23 @@ class Choice:
         """What ops run on: `cpu-c` or `torch`."""
         return COMPILED if self.library else TORCH
 
+    def count(self, op: str, path: str, dtypes: tuple[str, ...], began: float = 0.0) -> None:
+        """Called by an op when a path of it has come to its end: a fraction of a microsecond. `began`: what the watch
+        told it before."""
+        call = (op, path, dtypes)
+        try:
+            self.calls[call] += 1
+        except KeyError:
+            self.calls[call] = 1
+        if began:
+            self.watch.stopped(op, began)
+
     def ran(self, since: Mapping[Call, int] | None = None) -> list[OpPath]:
         """What has run, sorted; `since`: an earlier copy of `calls`, and only what has run after it counts."""
         # list(): another thread may be in the middle of a step.
         seen = [call for call, count in list(self.calls.items()) if count > (since or {}).get(call, 0)]
-        return sorted(OpPath(op, COMPILED, path, dtype, self._reason(path)) for op, path, dtype in seen)
+        found = {(op, path, dtype) for op, path, dtypes in seen for dtype in dtypes}
+        return sorted(OpPath(op, COMPILED, path, dtype, self._reason(path)) for op, path, dtype in found)
 
     def _reason(self, path: str) -> str:
         if path == COMPILED:
@@ -122,11 +164,3 @@ def choose(
 def current() -> Choice:
     """This process's choice."""
     return choose()
-
-
-def ran(op: str, path: str, dtypes: Sequence[str]) -> None:
-    """Called by an op when a path of it has come to its end: a fraction of a microsecond."""
-    calls = current().calls
-    for dtype in dtypes:
-        call = (op, path, dtype)
-        calls[call] = calls.get(call, 0) + 1

@@ -218,15 +218,17 @@ def rows_of(
     """
     if ids.dtype != torch.int64 or ids.dim() != 1 or not ids.is_contiguous():
         raise ValueError(f"ids are {ids.dtype} {list(ids.shape)}, expected contiguous int64 [num_tokens]")
-    chosen = dispatch.current().library
+    current = dispatch.current()
+    chosen, began = current.library, current.watch.now()
     if chosen is None or chosen.panel_width != weight.panel_width:
         _check_ids(ids, weight.num_outputs)
-        dispatch.ran(op, dispatch.TORCH, _ROWS_DTYPE)
-        return reference(ids)
+        rows = reference(ids)
+        current.count(op, dispatch.TORCH, _ROWS_DTYPE, began)
+        return rows
     out = torch.empty(len(ids), weight.num_inputs)
     if chosen.rows(weight.handle, ids.data_ptr(), out.data_ptr(), len(ids), torch.get_num_threads()):
         _check_ids(ids, weight.num_outputs)
-    dispatch.ran(op, dispatch.COMPILED, _ROWS_DTYPE)
+    current.count(op, dispatch.COMPILED, _ROWS_DTYPE, began)
     return out
 
 

@@ -80,7 +80,8 @@ def _linear(
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
     num_tokens, wanted = _check_linear(x, weight, out, out_dtype)
-    chosen, path = dispatch.current().library, dispatch.COMPILED
+    current = dispatch.current()
+    chosen, path, began = current.library, dispatch.COMPILED, current.watch.now()
     if chosen is None or chosen.panel_width != weight.panel_width:
         path = dispatch.TORCH
         if isinstance(weight, grouped.GroupedWeight):
@@ -94,7 +95,7 @@ def _linear(
         reuse = out is not None and out.dtype == torch.float32
         result = out if reuse and out is not None else wide.new_empty(num_tokens, weight.num_outputs)
         chosen.linear(weight.handle, wide.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads())
-    dispatch.ran(_LINEAR_OPS[type(weight)], path, _NAMES[torch.float32])
+    current.count(_LINEAR_OPS[type(weight)], path, _NAMES[torch.float32], began)
     if out is None:
         return result if result.dtype == wanted else result.to(wanted)
     return out if result is out else out.copy_(result)
@@ -111,7 +112,8 @@ def grouped_linear_int8(
     if weight.is_float:
         raise ValueError("weight holds 8-bit floats, expected whole numbers: 8-bit activations need those")
     num_tokens, wanted = _check_linear(x, weight, None, out_dtype)
-    chosen, path = dispatch.current().library, dispatch.COMPILED
+    current = dispatch.current()
+    chosen, path, began = current.library, dispatch.COMPILED, current.watch.now()
     if chosen is None or chosen.panel_width != weight.panel_width:
         path = dispatch.TORCH
         result = reference.grouped_linear_int8(x, weight)
@@ -122,7 +124,7 @@ def grouped_linear_int8(
         chosen.linear_int8(
             weight.handle, wide.data_ptr(), room.data_ptr(), result.data_ptr(), num_tokens, torch.get_num_threads()
         )
-    dispatch.ran("grouped_linear_int8", path, _NAMES[torch.int8])
+    current.count("grouped_linear_int8", path, _NAMES[torch.int8], began)
     return result if result.dtype == wanted else result.to(wanted)
 
 
@@ -168,10 +170,11 @@ def rms_norm(
         out = x.new_empty(num_tokens, width)
     else:
         checks.tensor("out", out, (x.dtype,), (num_tokens, width))
-    chosen = dispatch.current().library
+    current = dispatch.current()
+    chosen, began = current.library, current.watch.now()
     if chosen is None:
         out.copy_(reference.rms_norm(x, weight, eps, residual))
-        dispatch.ran("rms_norm", dispatch.TORCH, _NAMES[x.dtype])
+        current.count("rms_norm", dispatch.TORCH, _NAMES[x.dtype], began)
         return out
     chosen.rms_norm(
         _CODES[x.dtype],
@@ -184,7 +187,7 @@ def rms_norm(
         eps,
         torch.get_num_threads(),
     )
-    dispatch.ran("rms_norm", dispatch.COMPILED, _NAMES[x.dtype])
+    current.count("rms_norm", dispatch.COMPILED, _NAMES[x.dtype], began)
     return out
 
 
@@ -198,10 +201,11 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Te
         out = gate_up.new_empty(num_tokens, both // 2)
     else:
         checks.tensor("out", out, (gate_up.dtype,), (num_tokens, both // 2))
-    chosen = dispatch.current().library
+    current = dispatch.current()
+    chosen, began = current.library, current.watch.now()
     if chosen is None:
         out.copy_(reference.silu_mul(gate_up))
-        dispatch.ran("silu_mul", dispatch.TORCH, _NAMES[out.dtype])
+        current.count("silu_mul", dispatch.TORCH, _NAMES[out.dtype], began)
         return out
     chosen.silu_mul(
         _CODES[gate_up.dtype],
@@ -211,7 +215,7 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Te
         both // 2,
         torch.get_num_threads(),
     )
-    dispatch.ran("silu_mul", dispatch.COMPILED, _NAMES[out.dtype])
+    current.count("silu_mul", dispatch.COMPILED, _NAMES[out.dtype], began)
     return out
 
 
@@ -253,14 +257,15 @@ def rope_and_write(
         out = qkv.new_empty(num_tokens, num_heads, head_dim)
     else:
         checks.tensor("out", out, (qkv.dtype,), (num_tokens, num_heads, head_dim))
-    chosen = dispatch.current().library
+    current = dispatch.current()
+    chosen, began = current.library, current.watch.now()
     if chosen is None:
         checks.places(token_page, token_row, len(slab), num_rows)
         shape = (num_heads, num_kv_heads, head_dim, rotary_dim)
         out.copy_(
             reference.rope_and_write(qkv, cos, sin, *shape, q_norm, k_norm, eps, slab, segments, token_page, token_row)
         )
-        dispatch.ran("rope_and_write", dispatch.TORCH, segments.dtype_names)
+        current.count("rope_and_write", dispatch.TORCH, segments.dtype_names, began)
         return out
     c_shape = library.RopeShape(num_tokens, num_heads, num_kv_heads, head_dim, rotary_dim, eps, _CODES[qkv.dtype])
     c_slab = library.Slab(slab.data_ptr(), slab.shape[0], slab.shape[1], num_rows)
@@ -280,7 +285,7 @@ def rope_and_write(
     )
     if wrong:
         checks.places(token_page, token_row, len(slab), num_rows)
-    dispatch.ran("rope_and_write", dispatch.COMPILED, segments.dtype_names)
+    current.count("rope_and_write", dispatch.COMPILED, segments.dtype_names, began)
     return out
 
 
@@ -319,7 +324,8 @@ def paged_attention(
         out = torch.empty_like(q)
     else:
         checks.tensor("out", out, (q.dtype,), (num_tokens, num_heads, head_dim))
-    chosen = dispatch.current().library
+    current = dispatch.current()
+    chosen, began = current.library, current.watch.now()
     if chosen is None:
         checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
         out.copy_(
@@ -327,7 +333,7 @@ def paged_attention(
                 q, slab, segments, page_table, query_start, context_lens, block_size, scale, window, softcap
             )
         )
-        dispatch.ran("paged_attention", dispatch.TORCH, segments.dtype_names)
+        current.count("paged_attention", dispatch.TORCH, segments.dtype_names, began)
         return out
     c_attention = library.Attention(
         q.data_ptr(),
@@ -354,7 +360,7 @@ def paged_attention(
         checks.chunks(num_tokens, len(slab), page_table, query_start, context_lens, block_size, window)
     if wrong > 0:
         raise MemoryError(f"no memory for the parts of an attention over {num_tokens} tokens")
-    dispatch.ran("paged_attention", dispatch.COMPILED, segments.dtype_names)
+    current.count("paged_attention", dispatch.COMPILED, segments.dtype_names, began)
     return out
 
 

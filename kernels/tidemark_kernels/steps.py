@@ -68,7 +68,8 @@ class AttentionStep:
         self._tables = tables
         self._num_tokens = num_tokens
         self._width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
-        self._library = dispatch.current().library
+        self._choice = dispatch.current()
+        self._library = self._choice.library
         self._structure: library.Step | None = None
         self._queries: torch.Tensor | None = None
 
@@ -96,6 +97,7 @@ class AttentionStep:
             if norm is not None:
                 checks.tensor(name, norm, (torch.float32,), (shape.head_dim,))
         checks.limits(window, softcap)
+        began = self._choice.watch.now()
         structure = self._structure_for(qkv)
         out = qkv.new_empty(self._num_tokens, shape.num_heads * shape.head_dim)
         attention = structure.attention
@@ -111,8 +113,8 @@ class AttentionStep:
         )
         if wrong:
             self._refuse(wrong, window)
-        dispatch.ran("rope_and_write", dispatch.COMPILED, segments.dtype_names)
-        dispatch.ran("paged_attention", dispatch.COMPILED, segments.dtype_names)
+        self._choice.count("rope_and_write", dispatch.COMPILED, segments.dtype_names)
+        self._choice.count("paged_attention", dispatch.COMPILED, segments.dtype_names, began)  # the time of both
         return out
 
     def _structure_for(self, qkv: torch.Tensor) -> library.Step:

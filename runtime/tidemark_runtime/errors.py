@@ -21,6 +21,7 @@
     │   ├── BodyTooLarge       413
     │   └── Overloaded         429, carries Retry-After
     └── EngineError
+        ├── OutOfMemory        an allocation failed; a step that did may be followed by others that do not
         ├── EngineDead         the engine process has ended
         ├── NotConfirmed       503, the engine has not answered to new settings yet
         └── Draining           503, the server is going away
@@ -194,6 +195,10 @@ class Overloaded(RequestError):
 
 class EngineError(TidemarkError):
     """The engine, not the request, is at fault."""
+
+
+class OutOfMemory(EngineError):
+    """Memory ran out: an allocation was refused."""
 
 
 class EngineDead(EngineError):

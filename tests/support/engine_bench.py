@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import page_checking_worker
 
-from tidemark_runtime import config
+from tidemark_runtime import config, errors
 from tidemark_runtime.core import overload, sampling, step_plan
 from tidemark_runtime.engine import core_engine, messages, worker_thread
 
@@ -99,10 +99,18 @@ class _Device(worker_thread.WorkerThread):
         self._worker = worker
         self._bench = bench
         self._free_at = 0.0
+        self._lost = False
+        """A step has come to nothing, and the engine has not heard of it yet: so do those behind it."""
+
+    def heard(self) -> None:
+        self._lost = False
 
     def submit(self, plan: step_plan.StepPlan) -> concurrent.futures.Future[step_plan.StepResult]:
         bench = self._bench
         bench.note_plan(plan)
+        if bench.fails(plan) or self._lost:
+            self._lost = True
+            return _Lost(self)
         result = self._worker.execute(plan)
         if bench.step_seconds is not None:
             seconds = result.swap_seconds + bench.step_seconds(plan)
@@ -112,6 +120,19 @@ class _Device(worker_thread.WorkerThread):
 
     def close(self) -> None:
         self._worker.close()
+
+
+class _Lost(concurrent.futures.Future[step_plan.StepResult]):
+    """A step for which there was no memory."""
+
+    def __init__(self, device: _Device) -> None:
+        super().__init__()
+        self._device = device
+        self.set_exception(errors.OutOfMemory("memory ran out in a step: 5 of 4 bytes"))
+
+    def result(self, timeout: float | None = None) -> step_plan.StepResult:
+        self._device.heard()
+        return super().result(timeout)
 
 
 class _Due(concurrent.futures.Future[step_plan.StepResult]):
@@ -151,6 +172,8 @@ class Bench:
         self.now = 0.0
         self.steps = 0
         self.step_seconds = step_seconds
+        self.fails: Callable[[step_plan.StepPlan], bool] = lambda _: False
+        """Steps for which memory runs out."""
         self.settings = config.SchedulerConfig(**values)  # type: ignore[arg-type]
         self.worker = page_checking_worker.PageCheckingWorker(
             num_pages=num_pages,

@@ -15,11 +15,11 @@ import typer
 import uvloop
 
 from tidemark_runtime import config, config_parsing, errors, model_store
-from tidemark_runtime.contract import documents, reasons
+from tidemark_runtime.contract import documents, http, reasons
 from tidemark_runtime.contract import settings as contract
 from tidemark_runtime.engine import client, logs, messages
 from tidemark_runtime.model import sources
-from tidemark_runtime.server import app, context, lifecycle, listening
+from tidemark_runtime.server import app, context, lifecycle, listening, nvml
 from tidemark_runtime.text import loading
 
 EXIT_FAILED = 1
@@ -82,6 +82,7 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
     logs.set_up(parsed.server.log_level)
     source = sources.resolve(parsed.model.source, model_store.default_store(os.environ))
     shared = app.create_context(parsed, model_name=parsed.model.name or source.name)
+    shared.cards = nvml.Cards(os.environ)
     listener = listening.bind(parsed.server.host, parsed.server.port)
     announcer = _announcer(console, listening.url(listener, contract.url_scheme(parsed)), shared)
 
@@ -91,8 +92,12 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
         )
         return await life.run(listener)
 
+    shared.cards.start()
     with listener, announcer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run())
+        try:
+            return runner.run(run())
+        finally:
+            shared.cards.stop()
 
 
 class Announcer:
@@ -133,6 +138,7 @@ class Announcer:
         key = " -H 'Authorization: Bearer KEY'" if self._shared.keys is not None else ""
         body = f'{{"model":"{self._shared.model_name}","messages":[{{"role":"user","content":"Hello"}}]}}'
         self._say(f"ready: {self._shared.model_name} at {self._url}/v1")
+        self._say(f"watch: {self._url}{http.CONSOLE_PATH} in a browser")
         self._say(f"try: curl {self._url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'")
 
     def draining(self, num_requests: int, seconds: float) -> None:

@@ -15,8 +15,21 @@ MODELS_PATH = "/v1/models"
 TOKENIZE_PATH = "/v1/tokenize"
 ADMIN_CONFIG_PATH = "/admin/config"
 
-OPEN_PATHS = frozenset({LIVE_PATH, READY_PATH, STATUS_PATH, METRICS_PATH})
-"""Answered without an API key: probes, the operator and Prometheus have none."""
+CONSOLE_PATH = "/"
+"""The page a person opens."""
+CONSOLE_DATA_PATH = "/console/data"
+"""What it shows, as JSON (`contract.console`)."""
+CONSOLE_FILES = (
+    *("bar.js", "console.css", "console.js", "dark.css", "dom.js", "facts.js", "icon.svg", "lists.js"),
+    *("poll.js", "rates.js", "table.js", "text.js", "theme.js", "words.js"),
+)
+"""What the page is made of, each below `CONSOLE_PREFIX`."""
+CONSOLE_PREFIX = "/console/"
+
+OPEN_PATHS = frozenset({LIVE_PATH, READY_PATH, STATUS_PATH, METRICS_PATH, CONSOLE_PATH, CONSOLE_DATA_PATH}) | {
+    CONSOLE_PREFIX + name for name in CONSOLE_FILES
+}
+"""Answered without an API key: probes, the operator, Prometheus and whoever opens the console have none."""
 
 ADMIN_PREFIX = "/admin/"
 """Below it an admin token is needed and an API key is worth nothing; without a token file nothing is there."""

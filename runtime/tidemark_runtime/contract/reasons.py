@@ -48,6 +48,7 @@ _BY_ERROR = {
     "ConfigError": Reason.CONFIG_INVALID,
     "ListenError": Reason.ADDRESS_UNAVAILABLE,
     "MemoryError": Reason.OUT_OF_MEMORY,
+    "OutOfMemory": Reason.OUT_OF_MEMORY,
     "EngineDead": Reason.ENGINE_DIED,
 }
 

@@ -106,6 +106,24 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Token budget of a step (`scheduler.maxNumBatchedTokens`)."""
 
 
+class DeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A card, as NVIDIA's library has it; what it does not say is None."""
+
+    device: str
+    """Its number, as in the metrics."""
+    uuid: str
+    name: str
+    utilization_ratio: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    xid_errors: dict[str, int] | None = None
+    """By number, those that were reported since the start; None where the driver does not report them."""
+    problem: str = ""
+    """What the library says of a card that says nothing else."""
+
+
 class SelfTest(StrEnum):
     """What came of comparing an op with its reference, at the start. An engine of which one failed is not there: it
     ends with the reason `KernelSelfTestFailed` and says which."""
@@ -158,5 +176,13 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     step_prices: dict[str, float] = {}
     """What steps have been found to cost, in seconds: `base` of each, and each `decode`, `promptToken`, `tokenRead`
     (a KV token that a decode reads) and `pair` (of a prompt token and a KV token). Empty before the first step."""
+    out_of_memory_total: int = 0
+    """Times that memory ran out since the start."""
+    devices: list[DeviceStatus] = []
+    """Cards that this process may see; empty without NVIDIA's library."""
+    certificate_expires: float | None = None
+    """Unix time at which the certificate, or the first of its chain, ends; None without TLS."""
+    keys_expire: dict[str, float] = {}
+    """Of API keys that end: by name, the Unix time."""
     uptime_seconds: float = 0.0
     last_progress_age_seconds: float = 0.0

@@ -144,6 +144,11 @@ class Scheduler:
         return self._memory.pool.num_used
 
     @property
+    def num_pages_held(self) -> int:
+        """By all sequences together; a shared page counts for each."""
+        return self._memory.num_pages_held
+
+    @property
     def num_pages_cached(self) -> int:
         return self._memory.pool.num_cached
 
@@ -279,6 +284,20 @@ class Scheduler:
         self._memory.forget_host(entry)
         entry.state = sequence.State.FINISHED
         self._look_at_lines()  # no step may follow
+
+    def give_up_steps(self) -> list[sequence.Sequence]:
+        """The steps in flight have come to nothing, and nobody knows how far they got. Returns all that hold a slot,
+        for the caller to end. Who waits goes on waiting, and computes anew what it has in the swap space: copies may be
+        among what was lost. What the prefix cache holds was written by steps before these.
+        """
+        self._planned.clear()
+        for entry in self._parked.values():
+            self._outlook.waiting.remove(entry)
+            self._memory.forget_host(entry)
+            entry.num_computed = 0
+            self._outlook.waiting.add(entry)
+        self._parked.clear()
+        return list(self._running)
 
     def schedule(self, now: float = 0.0) -> step_plan.StepPlan | None:
         """The next step, or None when there is nothing to compute. May be called with a step in flight.

@@ -13,6 +13,7 @@ A worker may overlap as it likes as long as nobody can tell the difference.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemark_runtime.core import sampling
@@ -117,3 +118,5 @@ class StepResult:
     execute_seconds: float
     swap_seconds: float = 0.0
     """Of these, time spent on copies."""
+    op_seconds: Mapping[str, float] | None = None
+    """By op, where this step was timed: they sum to `execute_seconds`."""

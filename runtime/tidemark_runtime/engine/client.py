@@ -18,8 +18,9 @@ import zmq
 import zmq.asyncio
 
 from tidemark_runtime import config, config_parsing, errors
-from tidemark_runtime.engine import messages
+from tidemark_runtime.engine import answers, messages
 from tidemark_runtime.model import sources
+from tidemark_runtime.worker import cpu
 
 
 class Engine(Protocol):
@@ -75,6 +76,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def sequences(self, most: int) -> messages.SequenceList:
+        """The `most` largest sequences, as they are between two steps. Raises `EngineDead`. Takes as long as a step."""
+        ...
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests, wait until the running ones have ended; False when time ran out."""
         ...
@@ -102,8 +107,8 @@ class EngineClient:
         self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
         self._queues: dict[str, asyncio.Queue[messages.SequenceOutput]] = {}
         self._observers: list[Callable[[messages.EngineStats], None]] = []
-        self._confirmations: dict[int, asyncio.Future[messages.Configured]] = {}
-        self._num_configured = 0
+        self._configured = answers.Answers[messages.Configured]()
+        self._listed = answers.Answers[messages.SequenceList]()
         self._ready: messages.EngineReady | None = None
         self._progress: messages.LoadProgress | None = None
         self._failure: str | None = None
@@ -111,6 +116,7 @@ class EngineClient:
         self._stats = messages.EngineStats()
         self._last_progress = time.monotonic()
         self._ending = False
+        self._num_killed = cpu.num_killed_for_memory()
         self.ended = asyncio.Event()
         """Set when the process is gone, whatever the reason."""
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
@@ -160,18 +166,17 @@ class EngineClient:
 
     async def configure(self, settings: config.EngineConfig) -> None:
         self._check_alive()
-        self._num_configured += 1
-        number = self._num_configured
-        confirmation = self._confirmations[number] = asyncio.get_running_loop().create_future()
-        self._send(messages.Configure(number, config_parsing.to_mapping(settings)))
-        try:
-            problems = (await confirmation).problems
-        finally:
-            del self._confirmations[number]
+        document = config_parsing.to_mapping(settings)
+        answer = await self._configured.ask(lambda number: self._send(messages.Configure(number, document)))
+        problems = answer.problems
         if problems:
             raise errors.ConfigError(
                 [errors.Problem(each.key, errors.Seen(each.seen), each.expected, each.remedy) for each in problems]
             )
+
+    async def sequences(self, most: int) -> messages.SequenceList:
+        self._check_alive()
+        return await self._listed.ask(lambda number: self._send(messages.ListSequences(number, most)))
 
     async def drain(self, timeout_seconds: float) -> bool:
         self._ending = True
@@ -235,8 +240,9 @@ class EngineClient:
                 if self._ready is not None:
                     self._ready = msgspec.structs.replace(self._ready, kernel_paths=paths)
             case messages.Configured(number):
-                if number in self._confirmations and not self._confirmations[number].done():
-                    self._confirmations[number].set_result(message)
+                self._configured.take(number, message)
+            case messages.SequenceList(number):
+                self._listed.take(number, message)
             case messages.EngineFailed(text, kind):
                 self._failure, self._failure_kind = text, kind
 
@@ -244,14 +250,15 @@ class EngineClient:
         code = await self._process.wait()
         await self._take_what_is_left()
         if self._failure is None and (code != 0 or not self._ending):
-            self._failure, self._failure_kind = _describe_exit(code), errors.EngineDead.__name__
+            for_memory = code == -signal.SIGKILL and cpu.num_killed_for_memory() > self._num_killed
+            self._failure = _KILLED_FOR_MEMORY if for_memory else _describe_exit(code)
+            self._failure_kind = (errors.OutOfMemory if for_memory else errors.EngineDead).__name__
         message = self._failure or "the engine was stopped"
         for request_id, queue in self._queues.items():
             queue.put_nowait(messages.SequenceOutput(request_id, (), (), messages.FinishReason.FAILED, message=message))
         self._queues.clear()
-        for confirmation in self._confirmations.values():
-            if not confirmation.done():
-                confirmation.set_exception(errors.EngineDead(message))
+        for waiting in (self._configured, self._listed):
+            waiting.fail(errors.EngineDead(message))
         self.ended.set()
 
     async def _take_what_is_left(self) -> None:
@@ -290,6 +297,12 @@ async def start(settings: config.EngineConfig, source: sources.ModelSource) -> E
     process.stdin.write(msgspec.json.encode(launch))
     process.stdin.write_eof()
     return EngineClient(process, to_engine, from_engine, folder)
+
+
+_KILLED_FOR_MEMORY = (
+    "the engine process was killed because this container (its cgroup) ran out of memory; lower kvCache.memory or "
+    "kvCache.swapSpace, or raise the memory limit"
+)
 
 
 def _describe_exit(code: int) -> str:

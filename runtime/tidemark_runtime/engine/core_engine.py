@@ -18,9 +18,12 @@ import msgspec
 
 from tidemark_runtime import config, errors
 from tidemark_runtime.core import lines, overload, scheduler, sequence, step_plan
-from tidemark_runtime.engine import clock, messages, worker_thread
+from tidemark_runtime.engine import clock, line_times, listing, messages, worker_thread
 
 _log = logging.getLogger(__name__)
+
+_MOST_OUT_OF_MEMORY = 3
+"""Steps in a row for which memory may run out. Then it is not one that was too large: only a new process helps."""
 
 _TRY_AGAIN_SECONDS = 30.0
 """After so long without a step, the first one that comes is tried whatever the steps before have cost."""
@@ -61,9 +64,7 @@ class CoreEngine:
             page_copy_seconds=worker.facts.page_copy_seconds,
             prefix_caching=prefix_caching,
         )
-        self._above_since: dict[lines.Level, float] = {}
-        """Lines that are crossed now, and since when."""
-        self._seconds_above = dict.fromkeys(lines.Level, 0.0)
+        self._line_times = line_times.LineTimes()
         self._sequences: dict[str, sequence.Sequence] = {}
         """Every request that has not had its last output."""
         self._deadlines: dict[str, float] = {}
@@ -79,6 +80,12 @@ class CoreEngine:
         self._max_in_flight = 2 if overlap else 1
         self._stats = messages.EngineStats(pages_total=worker.facts.num_pages)
         self._queue_waits: list[float] = []
+        self._op_seconds: list[dict[str, float]] = []
+        """Of steps that were timed, until the next message."""
+        self._busy_seconds = 0.0
+        self._num_out_of_memory = 0
+        self._num_out_of_memory_running = 0
+        """In a row, up to now."""
         self._num_cached: dict[str, int] = {}
         """Of those that had their first turn with a hit in the prefix cache, until their first output says so."""
 
@@ -146,14 +153,20 @@ class CoreEngine:
     # ---- the wheel -------------------------------------------------------------------------------------------
 
     def step(self) -> list[messages.SequenceOutput]:
-        """Plan a step and hand it to the worker; take in the one before it. Returns what that brought."""
+        """Plan a step and hand it to the worker; take in the one before it. Returns what that brought.
+
+        Where memory ran out in that one, that is an end for all that run. Raises OutOfMemory when it goes on doing so.
+        """
         outputs = self._expire()
         planned = len(self._in_flight) < self._max_in_flight and self._plan()
         if len(self._in_flight) >= self._max_in_flight or (not planned and self._in_flight):
             if outputs and not self._in_flight[0].result.done():
                 return outputs  # these need not wait for a step to end
             done = self._in_flight.popleft()
-            result = done.result.result()
+            try:
+                result = done.result.result()
+            except errors.OutOfMemory as error:
+                return outputs + self._give_up_steps(error)
             self._last_result_at = self._now()
             started = time.perf_counter()
             outputs += self._update(result)
@@ -161,15 +174,16 @@ class CoreEngine:
         return outputs
 
     def stats(self) -> messages.EngineStats:
-        """State now; waits that ended are reported once."""
-        self._note_crossings(self._now())
+        """State now; waits that ended and times of ops are reported once."""
+        now = self._now()
+        self._note_crossings(now)
         oldest, counters = self._scheduler.oldest_fresh(), self._scheduler.counters
         stats = messages.EngineStats(
             **{name: getattr(self._stats, name) for name in _OF_THE_LAST_STEP},
             requests_running=self._scheduler.num_running,
             requests_waiting=self._scheduler.num_waiting,
             requests_waiting_slow=self._scheduler.num_waiting_in(sequence.Lane.SLOW),
-            oldest_wait_seconds=self._now() - oldest.arrival_seconds if oldest else 0.0,
+            oldest_wait_seconds=now - oldest.arrival_seconds if oldest else 0.0,
             pages_total=self._scheduler.num_pages,
             pages_used=self._scheduler.num_pages_used,
             pages_cached=self._scheduler.num_pages_cached,
@@ -180,10 +194,10 @@ class CoreEngine:
             swapped_in_pages_total=counters.swapped_in_pages,
             prefix_hit_tokens_total=self._scheduler.prefix_tokens[0],
             prefix_missed_tokens_total=self._scheduler.prefix_tokens[1],
-            above_queue_line=lines.Level.QUEUE in self._above_since,
-            above_preempt_line=lines.Level.PREEMPT in self._above_since,
-            seconds_above_queue_line_total=self._time_above(lines.Level.QUEUE),
-            seconds_above_preempt_line_total=self._time_above(lines.Level.PREEMPT),
+            above_queue_line=self._line_times.is_above(lines.Level.QUEUE),
+            above_preempt_line=self._line_times.is_above(lines.Level.PREEMPT),
+            seconds_above_queue_line_total=self._line_times.seconds_above(lines.Level.QUEUE, now),
+            seconds_above_preempt_line_total=self._line_times.seconds_above(lines.Level.PREEMPT, now),
             tokens_in_used_pages=self._scheduler.num_tokens_in_pages,
             preemptions_total=sum(counters.preemptions.values()),
             preemptions_swap_total=counters.preemptions["swap"],
@@ -193,9 +207,28 @@ class CoreEngine:
             prompt_tokens_total=counters.prompt_tokens,
             generated_tokens_total=counters.generated_tokens,
             queue_waits_seconds=self._queue_waits,
+            busy_seconds_total=self._busy_seconds,
+            out_of_memory_total=self._num_out_of_memory,
+            op_seconds=self._op_seconds,
         )
-        self._queue_waits = []
+        self._queue_waits, self._op_seconds = [], []
         return stats
+
+    def listing(self, question: messages.ListSequences) -> messages.SequenceList:
+        """The largest sequences and the last crossings, all of this moment. Changes nothing."""
+        now = self._now()
+        self._note_crossings(now)
+        return messages.SequenceList(
+            number=question.number,
+            steps=self._stats.steps,
+            running=self._scheduler.num_running,
+            waiting=self._scheduler.num_waiting,
+            pages_used=self._scheduler.num_pages_used,
+            pages_held=self._scheduler.num_pages_held,
+            pages_swapped=self._scheduler.num_pages_swapped,
+            sequences=listing.largest(self._sequences.values(), question.most, now),
+            crossings=self._line_times.last(now),
+        )
 
     def check_integrity(self) -> None:
         """Raise unless pages, slots and counts add up."""
@@ -303,6 +336,25 @@ class CoreEngine:
         num_cached = self._num_cached.pop(output.id, None)
         return output if num_cached is None else msgspec.structs.replace(output, num_cached_tokens=num_cached)
 
+    def _give_up_steps(self, error: errors.OutOfMemory) -> list[messages.SequenceOutput]:
+        """A step has come to nothing, and so have those behind it: all that run end, those that wait go on."""
+        self._num_out_of_memory += 1
+        self._num_out_of_memory_running += 1
+        if self._num_out_of_memory_running > _MOST_OUT_OF_MEMORY:
+            raise error
+        for behind in self._in_flight:
+            if not behind.result.cancel():
+                behind.result.exception()  # waits; whatever it says follows from the one before
+        self._in_flight.clear()
+        lost = self._scheduler.give_up_steps()
+        _log.error("step given up running=%d waiting=%d reason=%s", len(lost), self._scheduler.num_waiting, error)
+        message = (
+            f"The engine ended this request and {len(lost) - 1} others that ran with it: {error}. It goes on with "
+            "those that wait. Try again; where it happens often, lower scheduler.maxNumBatchedTokens or "
+            "kvCache.memoryUtilization."
+        )
+        return [self._end(entry, messages.FinishReason.FAILED, message) for entry in lost]
+
     def _expire(self) -> list[messages.SequenceOutput]:
         now = self._now()
         outputs = []
@@ -367,14 +419,10 @@ class CoreEngine:
 
     def _note_crossings(self, now: float) -> None:
         for crossing in self._scheduler.take_crossings():
-            level = crossing.level
-            if crossing.above:
-                self._above_since[level] = now
-            else:
-                self._seconds_above[level] += now - self._above_since.pop(level)
+            self._line_times.note(crossing, now)
             _log.info(
                 "%s line %s used_pages=%d pages=%d at_ratio=%.3f running=%d waiting=%d",
-                level.value,
+                crossing.level.value,
                 "crossed" if crossing.above else "left",
                 crossing.num_used,
                 crossing.num_pages,
@@ -383,12 +431,12 @@ class CoreEngine:
                 self._scheduler.num_waiting,
             )
 
-    def _time_above(self, level: lines.Level) -> float:
-        since = self._above_since.get(level)
-        return self._seconds_above[level] + (self._now() - since if since is not None else 0.0)
-
     def _note_step(self, done: _InFlight, result: step_plan.StepResult, update_seconds: float) -> None:
         plan = done.plan
+        self._busy_seconds += result.execute_seconds
+        self._num_out_of_memory_running = 0
+        if result.op_seconds is not None:
+            self._op_seconds.append(dict(result.op_seconds))
         self._stats = messages.EngineStats(
             steps=plan.step,
             step_tokens=plan.num_tokens,

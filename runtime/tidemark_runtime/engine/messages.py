@@ -1,7 +1,7 @@
 """Every message between the HTTP process and the engine process: one type each, msgpack on a ZeroMQ socket.
 
-    server -> engine    Submit, Abort, Configure, Drain
-    engine -> server    LoadProgress, EngineReady, KernelPaths, StepOutputs, Configured, EngineFailed
+    server -> engine    Submit, Abort, Configure, ListSequences, Drain
+    engine -> server    LoadProgress, EngineReady, KernelPaths, StepOutputs, Configured, SequenceList, EngineFailed
 
 Nothing else crosses, and nothing here imports torch.
 """
@@ -79,6 +79,15 @@ class Configure(msgspec.Struct, frozen=True, tag="configure"):
     """The whole configuration, as `config_parsing.to_mapping` writes it."""
 
 
+class ListSequences(msgspec.Struct, frozen=True, tag="list"):
+    """Somebody looks: answered with one `SequenceList`, between two steps."""
+
+    number: int
+    """Of this question, for the answer."""
+    most: int
+    """So many sequences are described."""
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take nothing new; finish what is here; then the engine process ends by itself with 0."""
 
@@ -88,6 +97,78 @@ class Configured(msgspec.Struct, frozen=True, tag="configured"):
 
     number: int
     problems: list[admin.ConfigProblem] = []
+
+
+class SequenceState(StrEnum):
+    """Where a sequence is."""
+
+    WAITING = "waiting"
+    """For its first turn; holds nothing."""
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    """Lost its pages and waits for another turn: they are computed again then."""
+    SWAPPED = "swapped"
+    """The same, and its pages are in the swap space."""
+    RESTORING = "restoring"
+    """Its pages are being copied back."""
+
+
+class SequenceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one sequence holds; nothing of what was asked or answered."""
+
+    id: str
+    state: SequenceState
+    lane: str
+    """express or slow."""
+    priority: int
+    prompt_tokens: int
+    cached_tokens: int
+    """Of these, found in the prefix cache at its first turn."""
+    generated_tokens: int
+    most_tokens: int
+    """It may generate."""
+    pages: int
+    """Of the slab; one that is shared counts for each."""
+    swapped_pages: int
+    """Of the swap space."""
+    preemptions: int
+    age_seconds: float
+    """Since its arrival."""
+
+
+class LineCrossing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time in which a line was crossed."""
+
+    level: str
+    """queue or preempt."""
+    ago_seconds: float
+    """Since it was crossed."""
+    lasted_seconds: float
+    """Until it was left, or until now."""
+    over: bool
+    """It has been left."""
+    pages_used: int
+    """When it was crossed."""
+
+
+class SequenceList(msgspec.Struct, frozen=True, tag="listed"):
+    """The answer to `ListSequences`: all of one moment."""
+
+    number: int
+    steps: int
+    """`EngineStats.steps` at that moment."""
+    running: int
+    waiting: int
+    pages_used: int
+    """Of the slab, as the pool counts."""
+    pages_held: int
+    """By all sequences together; more than `pages_used` where some share pages."""
+    pages_swapped: int
+    """Of the swap space, as its pool counts."""
+    sequences: list[SequenceFacts]
+    """Those with most pages, up to as many as were asked for."""
+    crossings: list[LineCrossing]
+    """The last ones, the newest first."""
 
 
 class SequenceOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -167,6 +248,12 @@ class EngineStats(msgspec.Struct, frozen=True):
     generated_tokens_total: int = 0
     queue_waits_seconds: list[float] = []
     """Waits until the first turn that ended since the last message."""
+    busy_seconds_total: float = 0.0
+    """Time in execute, of all steps."""
+    out_of_memory_total: int = 0
+    """Steps that came to nothing because memory ran out."""
+    op_seconds: list[dict[str, float]] = []
+    """Of each step that was timed since the last message: seconds by op, which sum to its time in execute."""
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="outputs"):
@@ -221,5 +308,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag="failed"):
     """Name of the exception class, for example `UnsupportedModel`."""
 
 
-ToEngine = Submit | Abort | Configure | Drain
-FromEngine = StepOutputs | EngineReady | KernelPaths | LoadProgress | Configured | EngineFailed
+ToEngine = Submit | Abort | Configure | ListSequences | Drain
+FromEngine = StepOutputs | EngineReady | KernelPaths | LoadProgress | Configured | SequenceList | EngineFailed

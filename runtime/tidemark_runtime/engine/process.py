@@ -103,6 +103,8 @@ class EngineProcess:
                     outputs += engine.abort(ids)
                 case messages.Configure(number, settings):
                     self._send(messages.Configured(number, hot.take_over(settings)))
+                case messages.ListSequences() as question:
+                    self._send(engine.listing(question))
                 case messages.Drain():
                     engine.drain()
         return outputs

@@ -44,13 +44,21 @@ class Gate:
             return None
         key = _bearer(scope)
         known = keys.find(key) if key is not None else None
-        if known is not None:
+        if known is not None and not self._has_ended(known):
             scope[_SCOPE_KEY] = known
             return None
         self._shared.metrics.rejected("unauthorized")
+        if known is not None:
+            return errors.Unauthorized(
+                f"This API key has ended: its last day was {known.until}, by UTC. Ask who runs this server for a new "
+                "one, or for a later `until` in its line of the key file."
+            )
         return errors.Unauthorized(
             "No API key. Send it as `Authorization: Bearer KEY`." if key is None else "Incorrect API key."
         )
+
+    def _has_ended(self, key: key_lines.Key) -> bool:
+        return key.ends_at is not None and self._shared.unix_time() >= key.ends_at
 
     def _admin_refusal(self, scope: types.Scope) -> errors.RequestError | None:
         tokens = self._shared.admin_tokens

@@ -14,7 +14,7 @@ from tidemark_runtime import config_parsing, errors
 from tidemark_runtime.contract import reasons, settings
 from tidemark_runtime.engine import client, logs, messages
 from tidemark_runtime.server import context_limit as context_limits
-from tidemark_runtime.server import counters, presence, tls
+from tidemark_runtime.server import counters, nvml, presence, standing, tls
 from tidemark_runtime.server import keys as keys_
 from tidemark_runtime.text import text_model
 
@@ -26,6 +26,10 @@ OFFLOAD_THREADS = 2
 
 class Work(Protocol):
     """A client request that the engine works on."""
+
+    id: str
+    """Its sequences are called this, a hyphen and their number."""
+    who: standing.Standing
 
     def cancel(self, error: Exception) -> None:
         """Abort it now; its client gets `error`."""
@@ -44,6 +48,8 @@ class Context:
     model_name: str
     admin_tokens: keys_.KeyFile | None = None
     certificate: tls.Certificate | None = None
+    cards: nvml.Cards | None = None
+    """None where nobody looks at cards."""
     engine: client.Engine | None = None
     text: text_model.TextModel | None = None
     load_failure: str | None = None
@@ -134,6 +140,13 @@ class Context:
         if self.load_failure or self.engine is None:
             return reasons.of_error(self.load_failure_kind)
         return reasons.of_error(self.engine.failure_kind or "")
+
+    @property
+    def out_of_memory_total(self) -> int:
+        """Times that memory ran out: in steps, in this process, and as what ended the engine."""
+        in_steps = self.engine.stats.out_of_memory_total if self.engine is not None else 0
+        ended_it = self.failure is not None and self.failure_reason is reasons.Reason.OUT_OF_MEMORY
+        return in_steps + self.metrics.num_out_of_memory + ended_it
 
     @property
     def ready(self) -> messages.EngineReady | None:

@@ -92,6 +92,8 @@ class Endpoint:
                 self._shared.metrics.rejected(reason)
             if not sender.started:
                 raise
+            if isinstance(error, MemoryError):
+                self._shared.metrics.out_of_memory()
             if outcome == "failed":
                 _log.error("stream broke off path=%s", scope["path"], exc_info=error)
             await sender.end_with_error(error)

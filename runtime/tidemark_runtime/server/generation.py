@@ -62,7 +62,7 @@ class Generation:
         queues = self._engine.submit(requests)
         self._shared.generations.add(self)
         self._shared.present.enter(self.who)
-        self._shared.metrics.prompt_tokens(self.asked.num_prompt_tokens)
+        self._shared.metrics.prompt_tokens(self.asked.num_prompt_tokens, self.who.key_name)
         self._pumps = [
             asyncio.create_task(self._pump(index, queues[request.id])) for index, request in enumerate(requests)
         ]
@@ -137,7 +137,7 @@ class Generation:
         if after == before:
             return
         now = self._shared.clock()
-        self._shared.metrics.tokens(after - before)
+        self._shared.metrics.tokens(after - before, self.who.key_name)
         if before == 0:
             self._shared.metrics.first_token(now - self._arrival)
         else:

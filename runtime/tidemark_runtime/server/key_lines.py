@@ -1,6 +1,6 @@
 """One line of the key file: a key, and after it what we call it and how important its requests may be.
 
-    KEY name=contracts max-priority=5 priority=1   # a comment
+    KEY name=contracts max-priority=5 priority=1 until=2027-01-31   # a comment
 
 A key has no space in it, because a bearer token has none (RFC 6750, section 2.1); a line whose second word is no
 attribute is refused and never taken for a key with spaces, nor for its first word alone.
@@ -9,10 +9,12 @@ attribute is refused and never taken for a key with spaces, nor for its first wo
 - `priority`: what its requests have when they ask for nothing. Default: 0.
 - `max-priority`: what they may ask for at most. Default: its `priority`, so that nobody goes first unless the file says
   so. They may always ask for less.
+- `until`: the last day, by UTC, on which it opens, as `2027-01-31`. Default: it does not end.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,9 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 """Only at the start or after a space: a key with `#` inside stays whole, instead of opening with its first part."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,3}")
-ATTRIBUTES = ("name", "priority", "max-priority")
+_DAY_SECONDS = 86_400
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+ATTRIBUTES = ("name", "priority", "max-priority", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,16 @@ class Key:
     name: str = ""
     priority: int = 0
     max_priority: int = 0
+    until: datetime.date | None = None
+    """The last day, by UTC, on which it opens; None for one that does not end."""
+
+    @property
+    def ends_at(self) -> float | None:
+        """Unix time from which on it does not open any more."""
+        if self.until is None:
+            return None
+        midnight = datetime.datetime.combine(self.until, datetime.time(), datetime.UTC)
+        return midnight.timestamp() + _DAY_SECONDS
 
     @property
     def tenant(self) -> str:
@@ -85,7 +99,7 @@ def _key(words: Sequence[str], number: int, *, attributes: bool) -> Key:
             "least priority"
         )
     digest = hashlib.sha256(words[0].encode()).digest()
-    return Key(digest, given.get("name", ""), priority, max_priority)
+    return Key(digest, given.get("name", ""), priority, max_priority, _until(given.get("until"), number))
 
 
 def _attributes(words: Sequence[str], number: int) -> Iterator[tuple[str, str]]:
@@ -120,3 +134,17 @@ def _priority(given: Mapping[str, str], name: str, default: int, number: int) ->
             f"{config.PRIORITY_MAX}"
         )
     return int(value)
+
+
+def _until(value: str | None, number: int) -> datetime.date | None:
+    if value is None:
+        return None
+    try:
+        if _DAY.fullmatch(value):
+            return datetime.date.fromisoformat(value)
+    except ValueError:
+        pass  # said below: a day that the calendar does not have
+    raise ValueError(
+        f"line {number} has until={value[:80]!r}, expected a day as year-month-day, such as 2027-01-31: the last one "
+        "on which the key opens, by UTC"
+    )

@@ -57,6 +57,11 @@ class KeyFile:
         """Of the keys that have one."""
         return frozenset(key.name for key in self._keys if key.name)
 
+    @property
+    def ends(self) -> dict[str, float]:
+        """Of the keys that end: their name, or `sha256:` and the beginning of it, and the Unix time."""
+        return {key.tenant: key.ends_at for key in self._keys if key.ends_at is not None}
+
     def refresh(self) -> None:
         """Look at the file now if it was not looked at lately; `/status` calls it so that `problem` is fresh."""
         self._file.refresh()

@@ -5,18 +5,23 @@ Request metrics and step histograms are kept by `counters`; totals and levels ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import prometheus_client
 from prometheus_client import core, registry
+from prometheus_client.openmetrics import exposition as openmetrics
 from starlette import requests
 from starlette import responses as starlette_responses
 
+from tidemark_runtime import config
 from tidemark_runtime.contract import metrics as names
 from tidemark_runtime.engine import messages
-from tidemark_runtime.server import context
+from tidemark_runtime.server import context, device_time, nvml
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_CONTENT_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
+"""The OpenMetrics specification 1.0.0; names and labels are the same in both formats."""
 
 Family = core.Metric
 Values = Mapping[tuple[str, ...], float]
@@ -37,24 +42,37 @@ class EngineCollector(registry.Collector):
         yield _family(names.CONFIG_INFO, {(self._shared.config_hash, str(self._shared.generation)): 1.0})
         yield from _batch(stats, self._shared.config.scheduler.max_num_seqs)
         yield from _memory(stats, ready)
+        yield _lines(self._shared.config.scheduler)
+        yield _family(names.OUT_OF_MEMORY, {(): self._shared.out_of_memory_total})
         yield from _compute(ready)
+        yield _family(names.DEVICE_SECONDS, {(): device_time.held_seconds(self._shared)})
+        yield _family(names.DEVICE_BUSY_SECONDS, {(): device_time.busy_seconds(self._shared)})
+        yield from _cards(self._shared.cards.now if self._shared.cards is not None else ())
+        yield from _ends(self._shared)
 
 
 class Metrics:
     """The route."""
 
     def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
         self._registry = shared.metrics.registry
         self._registry.register(EngineCollector(shared))
 
-    async def get(self, _: requests.Request) -> starlette_responses.Response:
-        return starlette_responses.Response(
-            prometheus_client.generate_latest(self._registry), headers={"content-type": CONTENT_TYPE}
-        )
+    async def get(self, request: requests.Request) -> starlette_responses.Response:
+        """In OpenMetrics' format for whoever asks for it, as Prometheus does; else in the classic one."""
+        keys = self._shared.keys
+        self._shared.metrics.know_keys({"", *(keys.names if keys is not None else ())})
+        if OPENMETRICS in request.headers.get("accept", ""):
+            text = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return starlette_responses.Response(text, headers={"content-type": OPENMETRICS_CONTENT_TYPE})
+        text = prometheus_client.generate_latest(self._registry)
+        return starlette_responses.Response(text, headers={"content-type": CONTENT_TYPE})
 
 
 def _batch(stats: messages.EngineStats, max_num_seqs: int) -> Iterator[Family]:
-    yield _family(names.BATCH_FILL, {(): stats.step_sequences / max_num_seqs})
+    in_last_step = stats.step_sequences if stats.requests_running else 0
+    yield _family(names.BATCH_FILL, {(): in_last_step / max_num_seqs})
     yield _family(names.RUNNING, {(): stats.requests_running})
     slow = stats.requests_waiting_slow
     yield _family(names.WAITING, {("express",): stats.requests_waiting - slow, ("slow",): slow})
@@ -82,9 +100,25 @@ def _memory(stats: messages.EngineStats, ready: messages.EngineReady | None) -> 
     yield _family(names.KV_USAGE, {(): stats.pages_used / total if total else 0.0})
     yield _family(names.KV_FRAGMENTATION, {(): 1.0 - stats.tokens_in_used_pages / slots if slots else 0.0})
     yield _family(names.KV_BYTES, kv_bytes)
+    yield _family(names.KV_TOKEN_BYTES, _token_bytes(ready))
     yield _family(names.MEMORY_BYTES, _by_part(_with_free(ready)))
     yield _family(names.MEMORY_PLANNED_BYTES, _by_part(ready.planned_bytes if ready is not None else {}))
     yield from _moves(stats, ready.page_bytes if ready is not None else 0)
+
+
+def _lines(scheduler: config.SchedulerConfig) -> Family:
+    """Where the lines lie. The engine has them at the next step, so this may be a step ahead of it."""
+    levels: Values = {("queue",): scheduler.queue_watermark, ("preempt",): scheduler.preempt_watermark}
+    return _family(names.WATERMARK_LEVEL, levels)
+
+
+def _token_bytes(ready: messages.EngineReady | None) -> Values:
+    """As stored, and as 16 bits would be: K and V of every layer and head, two bytes an element."""
+    if ready is None or ready.shape is None:
+        return {}
+    shape = ready.shape
+    elements = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim
+    return {("stored",): shape.kv_token_bytes, ("16bit",): 2 * elements}
 
 
 def _with_free(ready: messages.EngineReady | None) -> Mapping[str, int]:
@@ -129,6 +163,30 @@ def _compute(ready: messages.EngineReady | None) -> Iterator[Family]:
     unplanned = sum(not each.is_planned for each in seen)
     yield _family(names.KERNEL_PATHS_UNPLANNED, {(): unplanned} if ready is not None else {})
 
+
+def _cards(cards: Sequence[nvml.Card]) -> Iterator[Family]:
+    """What each card says; what it does not say is left out."""
+    for metric, name in _FIGURES.items():
+        yield _family(metric, {(str(card.index),): card.figures[name] for card in cards if name in card.figures})
+    errors = [(card.index, xid, count) for card in cards for xid, count in (card.xid_errors or {}).items()]
+    yield _family(names.DEVICE_XID_ERRORS, {(str(index), xid): count for index, xid, count in errors})
+
+
+def _ends(shared: context.Context) -> Iterator[Family]:
+    """Of certificate and keys, from the files that are in force."""
+    shared.refresh_files()
+    certificate, keys = shared.certificate, shared.keys
+    yield _family(names.CERTIFICATE_EXPIRY, {(): certificate.ends_at} if certificate is not None else {})
+    yield _family(names.KEY_EXPIRY, {(key,): at for key, at in keys.ends.items()} if keys is not None else {})
+
+
+_FIGURES = {
+    names.DEVICE_UTILIZATION: "utilization",
+    names.DEVICE_MEMORY_USED: "memory_used",
+    names.DEVICE_MEMORY_TOTAL: "memory_total",
+    names.DEVICE_TEMPERATURE: "temperature",
+    names.DEVICE_POWER: "power",
+}
 
 _FAMILIES: Mapping[names.Kind, Callable[..., core.CounterMetricFamily | core.GaugeMetricFamily]] = {
     names.Kind.COUNTER: core.CounterMetricFamily,

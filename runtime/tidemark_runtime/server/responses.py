@@ -103,6 +103,8 @@ async def on_error(request: requests.Request, error: Exception) -> starlette_res
     """Starlette's exception handler for everything."""
     if isinstance(error, errors.BodyTooLarge):
         return refusal(error)
+    if isinstance(error, MemoryError):
+        request.app.state.shared.metrics.out_of_memory()
     status, body, headers = describe(error)
     priority = request.scope.get(_PRIORITY_KEY)
     if priority is not None:

@@ -59,6 +59,10 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         lines=_lines(shared),
         queue=_queue(shared),
         step_prices=shared.engine.stats.step_prices if ready and shared.engine is not None else {},
+        out_of_memory_total=shared.out_of_memory_total,
+        devices=_devices(shared),
+        certificate_expires=shared.certificate.ends_at if shared.certificate is not None else None,
+        keys_expire=shared.keys.ends if shared.keys is not None else {},
         uptime_seconds=shared.clock() - shared.started_at,
         last_progress_age_seconds=shared.engine.progress_age_seconds if shared.engine is not None else 0.0,
     )
@@ -83,13 +87,14 @@ class Status:
 
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
-        self._version = _version()
+        self._version = version()
 
     async def get(self, _: requests.Request) -> starlette_responses.Response:
         return responses.json(build(self._shared, self._version))
 
 
-def _version() -> str:
+def version() -> str:
+    """Of this package."""
     try:
         return metadata.version("tidemark-inference")
     except metadata.PackageNotFoundError:
@@ -155,3 +160,21 @@ def _queue(shared: context.Context) -> status.QueueStatus:
         settings.max_num_seqs,
         settings.max_num_batched_tokens,
     )
+
+
+def _devices(shared: context.Context) -> list[status.DeviceStatus]:
+    return [
+        status.DeviceStatus(
+            str(card.index),
+            card.uuid,
+            card.name,
+            card.figures.get("utilization"),
+            card.figures.get("memory_used"),
+            card.figures.get("memory_total"),
+            card.figures.get("temperature"),
+            card.figures.get("power"),
+            None if card.xid_errors is None else {xid: count for xid, count in card.xid_errors.items() if count},
+            card.problem,
+        )
+        for card in (shared.cards.now if shared.cards is not None else ())
+    ]

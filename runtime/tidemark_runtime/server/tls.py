@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidemark_runtime import errors
-from tidemark_runtime.server import watched_files
+from tidemark_runtime.server import certificate_times, watched_files
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ class Certificate:
         self.problem: str | None = None
         """What is wrong with the files now, for `/status`; None when they are fine."""
         self._latest: ssl.SSLContext | None = None
+        self.ends_at = 0.0
+        """Unix time at which the certificate in force, or the first of its chain, ends."""
         try:
             self._files = watched_files.WatchedFiles((cert_path, key_path), clock, self._take, self._failed)
         except (OSError, ValueError) as error:
@@ -46,7 +48,9 @@ class Certificate:
 
     def _take(self) -> None:
         first = self._latest is None
-        self._latest = _load(self._cert_path, self._key_path)
+        latest = _load(self._cert_path, self._key_path)
+        self.ends_at = certificate_times.first_end(self._cert_path.read_text(encoding="utf-8", errors="replace"))
+        self._latest = latest
         self.problem = None
         if not first:
             _log.info("certificate read path=%s", self._cert_path)

@@ -79,6 +79,18 @@ def _available_bytes(root: Path) -> int:
     return _field(_read(root / "proc/meminfo"), "MemAvailable:") * _KIB_BYTES + resident_bytes(root)
 
 
+def num_killed_for_memory(root: Path = Path("/")) -> int:
+    """Processes of this one's cgroup, and of those below it, that the system has killed for memory so far; 0 where it
+    does not say. From `memory.events` (v2) or `memory.oom_control` (v1)."""
+    for group in _groups(root, "memory")[:1]:
+        for name in ("memory.events", "memory.oom_control"):
+            for line in _read(group / name).splitlines():
+                word, _, number = line.partition(" ")
+                if word == "oom_kill":
+                    return int(number)
+    return 0
+
+
 def resident_bytes(root: Path = Path("/")) -> int:
     """Memory this process holds now."""
     return _field(_read(root / "proc/self/status"), "VmRSS:") * _KIB_BYTES

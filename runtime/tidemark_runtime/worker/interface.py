@@ -54,7 +54,10 @@ class Worker(Protocol):
     def facts(self) -> WorkerFacts: ...
 
     def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
-        """Compute one step. Blocking; releases the interpreter lock while it computes."""
+        """Compute one step. Blocking; releases the interpreter lock while it computes.
+
+        Raises OutOfMemory where memory ran out: the step has come to nothing, the worker goes on.
+        """
         ...
 
     def close(self) -> None:

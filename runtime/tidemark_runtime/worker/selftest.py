@@ -1,6 +1,6 @@
 """Before an engine is ready: every op of the model, on the path it runs on, against its reference.
 
-What is told afterwards is what ran: ops count their calls by path (`dispatch.ran`), and what was counted in steps is
+What is told afterwards is what ran: ops count their calls by path (`Choice.count`), and what was counted in steps is
 joined with what the self-test found.
 """
 

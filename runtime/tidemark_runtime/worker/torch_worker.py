@@ -14,7 +14,20 @@ from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import sources
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.worker import batch, heap, interface, loading, measuring, planned, sampler, selftest, slots, swap
+from tidemark_runtime.worker import (
+    batch,
+    heap,
+    interface,
+    loading,
+    measuring,
+    op_times,
+    out_of_memory,
+    planned,
+    sampler,
+    selftest,
+    slots,
+    swap,
+)
 
 WARM_UP_TOKENS = 48
 """Prompt tokens of the warm-up: enough for the paths of many rows, few enough to touch only some pages."""
@@ -24,8 +37,15 @@ def create(settings: config.EngineConfig, source: sources.ModelSource, progress:
     """Load the model, size the slab, test the kernels, run a first step of each kind.
 
     Raises ModelError, CapacityError or ConfigError: whatever is wrong with model, memory or settings; KernelError where
-    a kernel gives wrong numbers, or `hardware.strictKernels` forbids what runs.
+    a kernel gives wrong numbers, or `hardware.strictKernels` forbids what runs; OutOfMemory where memory runs out.
     """
+    with out_of_memory.told("while the model was loaded"):
+        return _create(settings, source, progress)
+
+
+def _create(
+    settings: config.EngineConfig, source: sources.ModelSource, progress: model_weights.Progress
+) -> TorchWorker:
     strict = selftest.is_strict(settings.hardware)
     if strict:
         selftest.refuse_missing()
@@ -73,7 +93,20 @@ class TorchWorker:
         return self._facts
 
     def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
-        """Copies, tables, tensors, forward pass, sampling; the sampled tokens are in the tables before this returns."""
+        """Copies, tables, tensors, forward pass, sampling; the sampled tokens are in the tables before this returns.
+
+        Raises OutOfMemory, and is fit for further plans afterwards, of which none may continue what this one began.
+        """
+        with out_of_memory.told("in a step"):
+            if not op_times.is_timed(plan.step):
+                return self._execute(plan)
+            with dispatch.current().watch.running() as ops:
+                result = self._execute(plan)
+        return dataclasses.replace(
+            result, op_seconds=op_times.of_step(ops, result.execute_seconds, result.swap_seconds)
+        )
+
+    def _execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
         if self._model is None or self._memory is None or self._swap_space is None:
             raise RuntimeError("the worker is closed")
         started = time.perf_counter()
@@ -88,7 +121,11 @@ class TorchWorker:
                 return step_plan.StepResult(plan.step, (), (), time.perf_counter() - started, swap_seconds)
             logits = self._model.forward(batch.build(self._tables, rows), self._memory)
             sampled = rows.slots[rows.samples]
+            watch = dispatch.current().watch
+            began = watch.now()
             token_ids, logprobs = sampler.sample(logits, self._tables, sampled)
+            if began:
+                watch.stopped(op_times.SAMPLER, began)
             self._tables.append(sampled, token_ids)
         seconds = time.perf_counter() - started
         return step_plan.StepResult(plan.step, tuple(token_ids.tolist()), logprobs, seconds, swap_seconds)

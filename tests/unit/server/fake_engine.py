@@ -92,6 +92,12 @@ class FakeEngine:
         self.may_confirm = asyncio.Event()
         """Settings are confirmed when this is set: between two steps."""
         self.may_confirm.set()
+        self.listed = messages.SequenceList(0, 0, 0, 0, 0, 0, 0, [], [])
+        """The answer to `sequences`."""
+        self.num_listings = 0
+        self.may_list = asyncio.Event()
+        """It answers when this is set: between two steps."""
+        self.may_list.set()
         self.drained = self.closed = False
         self.drain_result = True
         self._observers: list[Callable[[messages.EngineStats], None]] = []
@@ -144,6 +150,13 @@ class FakeEngine:
         if self.refuse_settings:
             raise errors.ConfigError(self.refuse_settings)
         self.configured.append(settings)
+
+    async def sequences(self, most: int) -> messages.SequenceList:
+        self.num_listings += 1
+        await self.may_list.wait()
+        if self.failure is not None:
+            raise errors.EngineDead(self.failure)
+        return self.listed
 
     async def drain(self, timeout_seconds: float) -> bool:
         self.drained = True

@@ -42,7 +42,7 @@ def test_attributes(line, expected):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("good\ns3cret nme=a", "word 2 of line 2 is none of name=..., priority=..., max-priority=.... Correct it; or"),
+        ("good\ns3cret nme=a", "of line 2 is none of name=..., priority=..., max-priority=..., until=.... Correct"),
         ("s3cret half2", "word 2 of line 1 is none of"),
         ("s3cret name=a name=b", "line 1 has name twice"),
         ("s3cret name=", "line 1 has name='', expected 1 to 63 letters"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemark_runtime import errors
 from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import spec as model_spec
@@ -214,3 +216,37 @@ def test_a_closed_worker_refuses() -> None:
     worker.close()
     with pytest.raises(RuntimeError, match="closed"):
         worker.execute(step_plan.StepPlan(step=1, decodes=(0,)))
+
+
+PARAMS = sampling.SamplingParams(max_tokens=3, temperature=0.0)
+
+
+def test_one_step_in_many_tells_where_its_time_went() -> None:
+    worker = make_worker(4, 2)
+    join = step_plan.Join(slot=0, token_ids=(1, 2, 3), num_prompt_tokens=3, params=PARAMS, pages=(0, 1, 2))
+    first = worker.execute(step_plan.StepPlan(step=1, joins=(join,), chunks=(step_plan.Chunk(0, 0, 3, True),)))
+    second = worker.execute(step_plan.StepPlan(step=2, decodes=(0,)))
+    assert first.op_seconds is not None
+    assert {"sampler", "other"} <= set(first.op_seconds)
+    assert sum(first.op_seconds.values()) == pytest.approx(first.execute_seconds)
+    assert second.op_seconds is None
+
+
+def test_after_a_step_without_memory_the_worker_goes_on() -> None:
+    worker = make_worker(4, 2)
+    model = worker._model
+
+    class Greedy:
+        spec = None
+
+        def forward(self, *_: object) -> torch.Tensor:
+            return torch.empty(1 << 60, dtype=torch.uint8)
+
+    join = step_plan.Join(slot=0, token_ids=(1, 2, 3), num_prompt_tokens=3, params=PARAMS, pages=(0, 1, 2))
+    plan = step_plan.StepPlan(step=2, joins=(join,), chunks=(step_plan.Chunk(0, 0, 3, True),))
+    worker._model = Greedy()
+    with pytest.raises(errors.OutOfMemory, match="memory ran out in a step"):
+        worker.execute(plan)
+    worker._model = model
+    want = make_worker(4, 2).execute(plan)
+    assert worker.execute(dataclasses.replace(plan, step=3)).token_ids == want.token_ids

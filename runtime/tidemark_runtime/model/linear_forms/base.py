@@ -6,6 +6,9 @@ from typing import Protocol
 
 import torch
 
+TIMED_AS = "linear"
+"""What products in torch's own kernels are called where the time of a step is told by op."""
+
 
 class Linear(Protocol):
     """`y = x W^T + b`: [num_rows, K] -> [num_rows, N] in the dtype of x; a head's output is float32."""

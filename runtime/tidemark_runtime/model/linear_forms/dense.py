@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch.nn import functional
 
+from tidemark_kernels import dispatch
 from tidemark_runtime.model.linear_forms import base
 
 
@@ -30,7 +31,12 @@ class PlainLinear:
         return str(self._weight.dtype).removeprefix("torch.")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self._weight, self._bias)
+        watch = dispatch.current().watch
+        began = watch.now()
+        output = functional.linear(x, self._weight, self._bias)
+        if began:
+            watch.stopped(base.TIMED_AS, began)
+        return output
 
 
 def bfloat16_is_fast() -> bool:
@@ -53,7 +59,11 @@ class BlockedLinear:
         self.path: str = f"{str(dtype).removeprefix('torch.')}-onednn"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        watch = dispatch.current().watch
+        began = watch.now()
         output = torch.ops.mkldnn._linear_pointwise(x.to(self._dtype), self._weight, self._bias, "none", [], "")
+        if began:
+            watch.stopped(base.TIMED_AS, began)
         return cast(torch.Tensor, output).to(x.dtype)
 
 

@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 
+from tidemark_kernels import dispatch
 from tidemark_runtime.model import tensors
 from tidemark_runtime.model.linear_forms import base
 
@@ -40,10 +41,14 @@ class Packed4Linear:
         self.num_bytes: int = base.tensor_bytes(self._packed, self._scales_and_zeros, self._bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        watch = dispatch.current().watch
+        began = watch.now()
         output = cast(
             torch.Tensor,
             torch.ops.aten._weight_int4pack_mm_for_cpu(
                 x.contiguous(), self._packed, self._group_size, self._scales_and_zeros
             ),
         )
+        if began:
+            watch.stopped(base.TIMED_AS, began)
         return output if self._bias is None else output + self._bias
