@@ -6,8 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 
 from tidemark_runtime import config, errors
-from tidemark_runtime.contract import http
+from tidemark_runtime.contract import console, http
 from tidemark_runtime.server import admin, auth, conversation, validation
+
+
+def _codes() -> str:
+    return ", ".join(f"`{code.value}`" for code in console.AdviceCode)
+
 
 _HEADER = f"""\
 # The HTTP API
@@ -25,9 +30,11 @@ OpenAI's API: its clients work unchanged, with any text as key where no key file
 | `GET {http.LIVE_PATH}`, `GET {http.READY_PATH}` | is it worth keeping, does it take requests: 200, or 503 and why |
 | `GET {http.STATUS_PATH}` | everything about this engine as JSON |
 | `GET {http.METRICS_PATH}` | [metrics](metrics.md) |
+| `GET {http.CONSOLE_PATH}` | [the console page](../operations/console.md) for people |
+| `GET {http.CONSOLE_DATA_PATH}` | what it shows, as JSON: see below |
 | `GET {http.ADMIN_CONFIG_PATH}`, `PUT {http.ADMIN_CONFIG_PATH}` | the configuration in force, a new one: see below |
 
-Health, status and metrics never ask for a key; `/v1` does when `server.apiKeysFile` is set:
+Health, status, metrics and the console never ask for a key; `/v1` does when `server.apiKeysFile` is set:
 `Authorization: Bearer KEY`.
 `/admin` asks for a token of `server.adminTokenFile` in the same header, never for an API key; without that file it is
 404 `admin_disabled`. With `server.tlsCertFile` and `server.tlsKeyFile` everything is HTTPS. After SIGTERM every answer
@@ -151,6 +158,25 @@ tokens of the prompts were found in the prefix cache, and so were not computed a
 too. The cache is shared among the requests of one API key; without a key file, among all.
 """
 
+_CONSOLE = f"""\
+## The console's data
+
+`GET {http.CONSOLE_DATA_PATH}` answers within half a second, also while the engine is loading, in a long step, or gone.
+
+| field | holds |
+|---|---|
+| `status` | what `{http.STATUS_PATH}` says, of the same moment |
+| `at` | Unix time of the server |
+| `batch` | the last step: number, sequences, tokens, seconds |
+| `totals` | the counters that rates are made of, as `{http.METRICS_PATH}` has them |
+| `advice` | what is not as it should be, the most severe first: {_codes()} |
+| `settings` | every hot setting: `key`, `value`, `default` |
+| `requests` | the {console.MOST_REQUESTS} sequences with most pages, the sums of all, `ageSeconds`; `null` at first |
+| `crossings` | the last times that a line was crossed, the newest first |
+
+No text, no key and no whole id is in it ([who may see it](../operations/console.md#who-may-see-it)).
+"""
+
 _ADMIN = (
     f"""\
 ## The configuration of a running engine
@@ -268,6 +294,7 @@ def render() -> str:
         "",
         _STREAMS,
         _USAGE,
+        _CONSOLE,
         _ADMIN,
         _ERRORS_HEADER,
         *(f"| {status} | {code} | {when} |" for status, code, when in sorted(_errors(), key=lambda row: row[0])),

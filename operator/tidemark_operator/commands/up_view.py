@@ -92,6 +92,7 @@ class View:
         self._line(f"Ready at {url}", "bold green")
         body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
         self._plain(f"  ask:    curl {url}{http.CHAT_PATH} -H 'Content-Type: application/json' -d '{body}'")
+        self._plain(f"  watch:  {url}{http.CONSOLE_PATH} in a browser")
         self._plain(f"  look:   tidemark status {self._name}")
         self._plain("  change: edit the file and save, or tidemark apply FILE")
         self._plain("  stop:   Ctrl-C")

@@ -41,8 +41,9 @@ def test_each_turn_is_told_once(view: up_view.View, said: io.StringIO) -> None:
     assert lines[:2] == ["base: Loading: The model is loading (10 %).", "base: Ready at http://127.0.0.1:8000"]
     assert "curl http://127.0.0.1:8000/v1/chat/completions" in lines[2]
     assert '"model": "m"' in lines[2]
+    assert lines[3] == "  watch:  http://127.0.0.1:8000/ in a browser"
     assert "tidemark status base" in said.getvalue()
-    assert len(lines) == 6
+    assert len(lines) == 7
 
 
 def test_the_second_ready_is_one_line(view: up_view.View, said: io.StringIO) -> None:
