@@ -51,7 +51,7 @@ def expected(alert: Alert, firing: made.Firing, thresholds: Thresholds) -> dict[
 
 
 def _filled(text: str, firing: made.Firing) -> str:
-    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: firing.labels[found[1]], text)
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: firing.labels.get(found[1], ""), text)
     return re.sub(r"\{\{ \$value \| \w+ \}\}", firing.shown, text)
 
 

@@ -19,8 +19,8 @@ _HEADER = """\
 
 Alerts and recording rules are code, rendered to `dashboards/rules/tidemark.rules.yaml` (plain Prometheus, 2.42 or
 later) and `dashboards/rules/prometheusrule.yaml` (its operator). `critical`: somebody gets up for it. `warning`:
-somebody looks at it today. Each alert has a runbook in English and Chinese: what it means, how to look, which field to
-set to what.
+somebody looks at it today. `info`: somebody should know. Each alert has a runbook in English and Chinese: what it
+means, how to look, which field to set to what.
 
 ## A site with a plain Prometheus
 
@@ -29,9 +29,9 @@ tidemark render --monitoring --out monitoring --runbook-base-url http://wiki.exa
 promtool check rules monitoring/tidemark.rules.yaml
 ```
 
-writes the rules, examples of `prometheus.yml` and `alertmanager.yml` to copy from, and the runbooks to put behind that
-address. Without `--out` the rules are printed; `--no-operator` leaves out what only makes sense beside one. What the
-rules rely on:
+writes the rules, examples of `prometheus.yml` and `alertmanager.yml` to copy from, the runbooks to put behind that
+address, and [dashboards](dashboards.md) for Grafana. Without `--out` the rules are printed; `--no-operator` leaves out
+what only makes sense beside one. What the rules rely on:
 
 - engines are scraped with job `tidemark-engine` and carry the labels `namespace` and `service`; the operator with job
   `tidemark-operator`. A label `cluster` is kept where there is one. Other labels do no harm;
@@ -42,6 +42,14 @@ rules rely on:
 - by default `runbook_url` leads to the operator itself, which serves the runbooks at `/runbooks` of its metrics port,
   in English and Chinese, without the internet.
 """
+
+_ANY = (
+    ("service", "the service", "服务"),
+    ("kind", "a kind of object", "某类对象"),
+    ("key", "its name", "（名称）"),
+    ("xid", "79, for example", " 编号"),
+)
+"""What stands in place of a label's value, in English and Chinese."""
 
 _COLUMNS = "| alert | severity | for | meaning | 含义 | runbook |\n|---|---|---|---|---|---|"
 
@@ -66,12 +74,17 @@ def render() -> str:
     return "\n".join(parts) + "\n"
 
 
+def meanings(alert: Alert) -> tuple[str, str]:
+    """What it means, of any service: in English and Chinese."""
+    return _plain(alert.summary), _plain(alert.summary_zh)
+
+
 def _title(group: Group) -> str:
     return group.name.removeprefix("tidemark-").capitalize()
 
 
 def _row(alert: Alert) -> str:
-    meaning, meaning_zh = (_plain(text) for text in (alert.summary, alert.summary_zh))
+    meaning, meaning_zh = meanings(alert)
     held = promql.duration(alert.for_seconds) if alert.for_seconds else "at once"
     links = f"[English]({_RUNBOOKS}/en/{alert.name}.md), [中文]({_RUNBOOKS}/zh/{alert.name}.md)"
     return f"| `{alert.name}` | {alert.severity.value} | {held} | {meaning} | {meaning_zh} | {links} |"
@@ -79,7 +92,7 @@ def _row(alert: Alert) -> str:
 
 def _plain(text: str) -> str:
     """Without the template's braces, and as a sentence."""
-    for label, english, chinese in (("service", "the service", "服务"), ("kind", "a kind of object", "某类对象")):
+    for label, english, chinese in _ANY:
         braces = f"{{{{ $labels.{label} }}}}"
         text = text.replace(braces, english) if text.isascii() else re.sub(f" ?{re.escape(braces)} ?", chinese, text)
     return text[:1].upper() + text[1:]

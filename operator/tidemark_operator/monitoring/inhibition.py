@@ -29,8 +29,15 @@ class Inhibition:
 RULES = (
     Inhibition("TidemarkMemoryPreemptLine", ("TidemarkMemoryQueueLine", "TidemarkMemoryDrowning")),
     Inhibition("TidemarkMemoryQueueLine", ("TidemarkMemoryDrowning",)),
-    Inhibition("TidemarkServiceUnavailable", ("TidemarkServiceNotReady", "TidemarkEngineDown")),
-    Inhibition("TidemarkCapacityExceeded", ("TidemarkServiceNotReady",)),
+    Inhibition(
+        "TidemarkServiceUnavailable",
+        ("TidemarkServiceNotReady", "TidemarkReplicasMissing", "TidemarkRolloutStuck", "TidemarkEngineDown"),
+    ),
+    Inhibition(
+        "TidemarkCapacityExceeded", ("TidemarkServiceNotReady", "TidemarkReplicasMissing", "TidemarkRolloutStuck")
+    ),
+    Inhibition("TidemarkRolloutStuck", ("TidemarkServiceNotReady", "TidemarkReplicasMissing")),
+    Inhibition("TidemarkCertificateExpiresSoon", ("TidemarkCertificateExpires",)),
     Inhibition("TidemarkAvailabilityBurnsFast", ("TidemarkAvailabilityBurnsSlowly", "TidemarkRequestsFailing")),
     Inhibition("TidemarkFirstTokenBurnsFast", ("TidemarkFirstTokenBurnsSlowly", "TidemarkQueueWaitHigh")),
     Inhibition("TidemarkInterTokenBurnsFast", ("TidemarkInterTokenBurnsSlowly",)),

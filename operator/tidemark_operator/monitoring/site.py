@@ -119,7 +119,10 @@ def _alertmanager() -> dict[str, Any]:
             "group_wait": "30s",
             "group_interval": "5m",
             "repeat_interval": "4h",
-            "routes": [{"matchers": ['severity="warning"'], "receiver": "office-hours", "repeat_interval": "1d"}],
+            "routes": [
+                {"matchers": ['severity="warning"'], "receiver": "office-hours", "repeat_interval": "1d"},
+                {"matchers": ['severity="info"'], "receiver": "office-hours", "repeat_interval": "7d"},
+            ],
         },
         "inhibit_rules": [rule.dump() for rule in inhibition.RULES],
         "receivers": [{"name": "on-call"}, {"name": "office-hours"}],

@@ -28,6 +28,16 @@ def _failed(values: made.Values) -> made.Series:
     )
 
 
+def _counted(values: made.Values, wanted: int) -> made.Series:
+    return merged(
+        made.told("engine_restarts_total", values), made.told("replicas", flat(wanted, len(values)), state="wanted")
+    )
+
+
+def _oom(values: made.Values) -> made.Series:
+    return engines("tidemark_out_of_memory_total", values, _NEVER, _NEVER)
+
+
 CASES = {
     "TidemarkEngineStalled": (
         fires(
@@ -86,7 +96,36 @@ CASES = {
         ),
         Case("as planned", engines("tidemark_kernel_paths_unplanned", _NEVER), 10),
     ),
+    "TidemarkOutOfMemory": (
+        fires("the first one ever", _oom(_LATER), 21, made.SERVICE, "1"),
+        fires("B087: born with it", _oom(_BORN), 21, made.SERVICE, "1"),
+        fires(
+            "in all three: once for the service", engines("tidemark_out_of_memory_total", _LATER), 21, made.SERVICE, "3"
+        ),
+        Case("never", _oom(_NEVER), 21),
+        Case("it ends when there was none for long", _oom(_LATER), 40),
+    ),
     "TidemarkEngineRestarting": (
+        fires(
+            "they end before they took a prompt: the operator counts them",
+            _counted([*flat(0, 20), *ramp(1, 4, 1), *flat(4, 37)], 1),
+            40,
+            made.SERVICE,
+            "4",
+        ),
+        fires(
+            "both have seen it: once",
+            merged(
+                engines("tidemark_prompt_tokens_total", _restarts(3), ramp(9), _NEVER),
+                _counted([*flat(0, 20), *flat(3, 41)], 1),
+            ),
+            60,
+            made.engine_labels(),
+            "3",
+        ),
+        Case("the operator counts two", _counted([*flat(0, 20), *flat(2, 41)], 1), 40),
+        Case("one restart, and then it was suspended", _counted([*flat(0, 20), *flat(1, 41)], 0), 40),
+        Case("a node with all three started anew", _counted([*flat(0, 20), *flat(3, 41)], 3), 40),
         fires(
             "three new processes",
             engines("tidemark_prompt_tokens_total", _restarts(3), ramp(9), _NEVER),

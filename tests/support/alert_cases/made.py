@@ -27,6 +27,7 @@ CONDITIONS = {
     "ModelReady": "True",
     "CapacityFit": "True",
     "ConfigApplied": "True",
+    "MonitoringReady": "True",
 }
 SUSPENDED = {"Ready": "False", "Available": "False"}
 
@@ -122,6 +123,14 @@ def conditions(
             own = {"condition": condition, "status": status}
             found |= operators("tidemark_operator_service_condition", flat(status == wanted, count), **labels, **own)
     return found
+
+
+def told(
+    name: str, *values: Values, prefix: Literal["", "exported_"] = "", service: str = "chat", **own: str
+) -> Series:
+    """What each process of the operator exports about a service, beside its conditions."""
+    labels = {f"{prefix}namespace": "team", f"{prefix}service": service}
+    return operators(f"tidemark_operator_{name}", *values, **labels, **own)
 
 
 def vanished(series: Series, at: int) -> Series:

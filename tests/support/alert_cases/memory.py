@@ -27,6 +27,19 @@ def _memory(*measured: float) -> made.Series:
     )
 
 
+def _hits(before: float, after: float, tokens: float) -> made.Series:
+    """Nine hours with one share of hits, then two with another; `tokens` known tokens a step of two minutes."""
+    shares = [before] * 240 + [after] * 140
+    hits, misses = 0.0, 0.0
+    found: tuple[list[float], list[float]] = ([], [])
+    for share in shares:
+        hits, misses = hits + tokens * share, misses + tokens * (1 - share)
+        found[0].append(hits)
+        found[1].append(misses)
+    name = "tidemark_prefix_tokens_total"
+    return merged(engines(name, found[0], result="hit"), engines(name, found[1], result="miss"))
+
+
 _ENDS = [*ramp(60, 21), *flat(1200, 40)]
 _KEPT = merged(_crossed("queue", _ENDS, _NEVER, _NEVER), _waiting(flat(3), _NEVER, _NEVER))
 
@@ -151,6 +164,25 @@ CASES = {
             ),
             25,
         ),
+    ),
+    "TidemarkSoftLimitTightened": (
+        fires("for over an hour", made.told("soft_limit_tightened", flat(1, 80)), 62, made.SERVICE),
+        fires(
+            "the scrape of the operator does not honor labels",
+            made.told("soft_limit_tightened", flat(1, 80), prefix="exported_"),
+            62,
+            made.SERVICE,
+        ),
+        Case("for half an hour", made.told("soft_limit_tightened", [*flat(0, 30), *flat(1, 50)]), 62),
+        Case("never", made.told("soft_limit_tightened", flat(0, 80)), 62),
+    ),
+    "TidemarkPrefixHitsFell": (
+        fires("from 80 % to 10 %", _hits(0.8, 0.1, 900), 320, made.SERVICE, "10%", "2m"),
+        Case("as always", _hits(0.8, 0.8, 900), 320, (), "2m"),
+        Case("from 80 % to 50 %", _hits(0.8, 0.5, 900), 320, (), "2m"),
+        Case("it never found much", _hits(0.05, 0.0, 900), 320, (), "2m"),
+        Case("nobody asks", _hits(0.8, 0.1, 0), 320, (), "2m"),
+        Case("hardly anybody asks", _hits(0.8, 0.1, 10), 320, (), "2m"),
     ),
     "TidemarkMemoryPlanExceeded": (
         fires("a fifth more, in one engine", _memory(800, 600, 600), 10, made.SERVICE, "120%"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from alert_cases import made
-from alert_cases.made import Case, conditions, engines, fires, flat, merged
+from alert_cases.made import Case, conditions, engines, fires, flat, merged, told
 
 _UP = flat(1)
 _DRIFT = engines("tidemark_config_info", _UP, _UP, [None] * 61, hash="aaa", generation="1") | {
@@ -15,6 +17,18 @@ _SAME = engines("tidemark_config_info", _UP, hash="aaa", generation="1")
 
 def _up(*values: made.Values) -> made.Series:
     return engines("up", *values)
+
+
+def _replicas(
+    wanted: made.Values, ready: made.Values, updated: made.Values, prefix: Literal["", "exported_"] = ""
+) -> made.Series:
+    states = {"wanted": wanted, "ready": ready, "updated": updated}
+    return merged(*(told("replicas", values, prefix=prefix, state=state) for state, values in states.items()))
+
+
+_ALL = _replicas(flat(3), flat(3), flat(3))
+_FIRST = [*flat(0, 20), *flat(1, 41)]
+_BORN = [None] * 20 + flat(1, 41)
 
 
 def _reloads(values: made.Values) -> made.Series:
@@ -39,7 +53,15 @@ CASES = {
             15,
             made.SERVICE,
         ),
-        Case("seen", merged(conditions(), _SAME), 15),
+        fires(
+            "one of three is not seen",
+            merged(
+                conditions(), _ALL, engines("tidemark_config_info", _UP, _UP, [None] * 61, hash="a", generation="1")
+            ),
+            15,
+            made.SERVICE,
+        ),
+        Case("seen", merged(conditions(), _ALL, _SAME), 15),
         Case("suspended", merged(conditions(**made.SUSPENDED), _OTHERS), 15),
     ),
     "TidemarkServiceUnavailable": (
@@ -53,6 +75,61 @@ CASES = {
         fires("a spec that cannot be acted on, while the old one serves", conditions(Ready="False"), 20, made.SERVICE),
         Case("suspended", conditions(**made.SUSPENDED), 20),
         Case("ready", conditions(), 20),
+    ),
+    "TidemarkReplicasMissing": (
+        fires("one of three", _replicas(flat(3), flat(2), flat(3)), 20, made.SERVICE, "1"),
+        fires(
+            "the same, and the scrape of the operator does not honor labels",
+            _replicas(flat(3), flat(2), flat(3), "exported_"),
+            20,
+            made.SERVICE,
+            "1",
+        ),
+        Case("all ready", _ALL, 20),
+        Case("suspended", _replicas(flat(0), flat(0), flat(0)), 20),
+        Case("scaled down, and one still ends", _replicas(flat(1), flat(2), flat(1)), 20),
+        Case("during a rollout", _replicas(flat(3), [*flat(3, 10), *flat(2, 8), *flat(3, 43)], flat(3)), 20),
+        Case("what is wanted is not known", told("replicas", flat(0), state="ready"), 20),
+    ),
+    "TidemarkRolloutStuck": (
+        fires("one pod has it, and no further", _replicas(flat(3), flat(3), flat(1)), 10, made.SERVICE, "2"),
+        fires(
+            "it went on, and then no more",
+            _replicas(flat(3), flat(3), [*flat(3, 5), *flat(1, 56)]),
+            26,
+            made.SERVICE,
+            "2",
+        ),
+        Case(
+            "slowly, but it goes on",
+            _replicas(flat(3), flat(3), [*flat(3, 5), *flat(0, 10), *flat(1, 10), *flat(2, 10), *flat(3, 26)]),
+            22,
+        ),
+        Case("done", _ALL, 20),
+        Case(
+            "the cluster has not seen the change",
+            merged(*(told("replicas", flat(3), state=s) for s in ("wanted", "ready"))),
+            20,
+        ),
+    ),
+    "TidemarkRolledBack": (
+        fires("the first one ever", told("rollbacks_total", _FIRST), 21, made.SERVICE, "1"),
+        fires("B087: a process that begins with one", told("rollbacks_total", _BORN), 21, made.SERVICE, "1"),
+        fires(
+            "the scrape does not honor labels",
+            told("rollbacks_total", _FIRST, prefix="exported_"),
+            21,
+            made.SERVICE,
+            "1",
+        ),
+        Case("none", told("rollbacks_total", flat(0), flat(0)), 21),
+        Case("long ago", told("rollbacks_total", flat(4)), 21),
+        Case("it ends by itself", told("rollbacks_total", _FIRST), 40),
+    ),
+    "TidemarkMonitoringNotReady": (
+        fires("a kind is missing", conditions(MonitoringReady="False"), 20, made.SERVICE),
+        Case("made", conditions(), 20),
+        Case("not asked for", merged(conditions(MonitoringReady="Unknown")), 20),
     ),
     "TidemarkCapacityExceeded": (
         fires("it does not fit", conditions(CapacityFit="False"), 10, made.SERVICE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alert_cases import made
 from alert_cases.made import engines, flat, merged, operators, ramp
 
+DAY = 86_400.0
 OUTCOMES = ("stop", "length", "aborted", "rejected", "timeout", "deadline", "failed")
 _HISTOGRAMS = {
     "tidemark_queue_wait_seconds": ("1.0", "5.0"),
@@ -34,6 +35,12 @@ def site(requests: float, count: int) -> made.Series:
         engines("tidemark_memory_bytes", flat(1000, count), part="kv"),
         engines("tidemark_memory_planned_bytes", flat(1000, count), part="kv"),
         engines("tidemark_preemptions_total", zero, mode="swap"),
+        engines("tidemark_out_of_memory_total", zero),
+        engines("tidemark_certificate_expiry_timestamp_seconds", flat(90 * DAY, count)),
+        engines("tidemark_key_expiry_timestamp_seconds", flat(60 * DAY, count), key="batch"),
+        engines("tidemark_device_xid_errors_total", zero, device="0", xid="79"),
+        engines("tidemark_device_temperature_celsius", flat(60, count), device="0"),
+        engines("tidemark_device_memory_used_bytes", flat(6e10, count), device="0"),
         engines("tidemark_generated_tokens_total", ramp(requests * 100, count)),
         engines("tidemark_prompt_tokens_total", ramp(requests * 100, count)),
         engines("tidemark_request_retries_total", zero),
@@ -42,6 +49,7 @@ def site(requests: float, count: int) -> made.Series:
           for outcome in OUTCOMES),
         *_histograms(requests, count),
         made.conditions(count),
+        *_told(count),
         _operator(count),
     )  # fmt: skip
 
@@ -53,6 +61,20 @@ def _histograms(requests: float, count: int) -> list[made.Series]:
         found += [engines(f"{name}_bucket", values, le=edge) for edge in (*edges, "+Inf")]
         found.append(engines(f"{name}_count", values))
     return found
+
+
+def _told(count: int) -> list[made.Series]:
+    """Of the service, by the operator."""
+    zero = flat(0, count)
+    return [
+        *(made.told("replicas", flat(3, count), state=state) for state in ("wanted", "ready", "updated")),
+        made.told("rollbacks_total", zero),
+        made.told("engine_restarts_total", zero),
+        made.told("soft_limit_tightened", zero),
+        made.told("evaluation_timestamp_seconds", zero),
+        made.told("evaluation_passed", flat(1, count)),
+        made.told("evaluation_interval_seconds", flat(7 * DAY, count)),
+    ]
 
 
 def _operator(count: int) -> made.Series:

@@ -86,7 +86,7 @@ def test_a_label_value_cannot_leave_its_quotes() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("first_token_seconds", 3.0, "first_token_seconds: got 3.0, expected an edge of the histogram: one of 0.01,"),
+        ("first_token_seconds", 3.0, "first_token_seconds: got 3.0, expected an edge of the histogram: one of 0.00"),
         ("inter_token_seconds", 0.0, "inter_token_seconds: got 0.0"),
         ("queue_wait_seconds", 7.0, "queue_wait_seconds: got 7.0"),
         ("availability", 0.9, "availability: got 0.9, expected more than 0.931 and less than 1"),
@@ -96,6 +96,8 @@ def test_a_label_value_cannot_leave_its_quotes() -> None:
         ("refused_ratio", 1.0, "refused_ratio: got 1.0"),
         ("retried_ratio", -0.1, "retried_ratio: got -0.1"),
         ("reconcile_failed_ratio", 5, "reconcile_failed_ratio: got 5"),
+        ("prefix_least_ratio", 10, "prefix_least_ratio: got 10"),
+        ("certificate_critical_seconds", 3e6, "less than certificate_warning_seconds (1814400)"),
     ],
 )
 def test_limits_with_which_an_alert_could_not_fire_are_refused(key: str, value: float, said: str) -> None:

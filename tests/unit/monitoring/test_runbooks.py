@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from alert_cases import all_cases
 
 from tidemark_operator import cli, effects
-from tidemark_operator.cluster.kubernetes import metrics as operator_metrics
 from tidemark_operator.commands import kubectl, reference
-from tidemark_operator.monitoring import alerts_page, runbooks
+from tidemark_operator.monitoring import alerts_page, operator_metrics, runbooks
 from tidemark_operator.monitoring.rules import catalog
 from tidemark_operator.monitoring.rules.model import Language
 from tidemark_operator.monitoring.rules.thresholds import Thresholds
@@ -71,8 +71,14 @@ FIELDS = fields()
 def test_alerts_runbooks_and_cases_are_the_same_set() -> None:
     assert set(runbooks.names(Language.EN)) == set(runbooks.names(Language.ZH)) == set(ALERTS) == set(all_cases.CASES)
     assert len(ALERTS) == len(set(ALERTS))
-    page = re.findall(r"^\| `(Tidemark\w+)` \| (?:critical|warning) \|", alerts_page.render(), re.MULTILINE)
+    page = re.findall(r"^\| `(Tidemark\w+)` \| (?:critical|warning|info) \|", alerts_page.render(), re.MULTILINE)
     assert page == ALERTS
+
+
+@pytest.mark.parametrize(("path", "words"), [("README.md", "{} alerts"), ("README.zh-CN.md", "{} 条告警")])
+def test_the_readmes_count_them(path: str, words: str) -> None:
+    root = Path(__file__).resolve().parents[3]
+    assert words.format(len(ALERTS)) in (root / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "language"), EVERY)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidemark_operator.monitoring.rules import alerts, conditions, recording
+from tidemark_operator.monitoring.rules import alerts, conditions, recording, services
 from tidemark_operator.monitoring.rules.model import About, Alert, Group
 from tidemark_operator.monitoring.rules.thresholds import Thresholds
 
 
 def groups(thresholds: Thresholds, about: About | None = None) -> tuple[Group, ...]:
     """What is recorded comes before what reads it. `about` None: those of services and of the operator."""
-    every = (conditions.group(), *recording.groups(thresholds), *alerts.groups(thresholds))
+    every = (conditions.group(), services.group(), *recording.groups(thresholds), *alerts.groups(thresholds))
     return tuple(group for group in every if about in (None, group.about))
 
 

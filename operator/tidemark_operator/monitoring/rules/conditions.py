@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from tidemark_operator.monitoring import operator_metrics
 from tidemark_operator.monitoring.rules import promql
 from tidemark_operator.monitoring.rules.model import About, Group, RecordingRule
-from tidemark_operator.monitoring.rules.names import SERVICE_CONDITION
 from tidemark_operator.monitoring.rules.thresholds import Thresholds
 
 CONDITION = "service:tidemark_condition:max"
 
 
 def group() -> Group:
-    """Of all services at once, so it belongs to the operator. The series' own labels count, not those of the operator's
-    pod: where the scrape does not honor labels, Prometheus renames them to `exported_...`; both are understood (B089).
-    """
-    renamed = SERVICE_CONDITION
-    for label in ("namespace", "service"):
-        renamed = f'label_replace({renamed}, "{label}", "$1", "exported_{label}", "(.+)")'
+    """Of all services at once, so it belongs to the operator."""
     labels = promql.by((*promql.SERVICE, "condition", "status"))
     return Group(
         name="tidemark-conditions",
@@ -24,7 +19,7 @@ def group() -> Group:
         recording=(
             RecordingRule(
                 record=CONDITION,
-                expr=f"max by {labels} ({renamed})",
+                expr=f"max by {labels} ({promql.own_labels(operator_metrics.SERVICE_CONDITION.name)})",
                 help="1 for the status that a condition of a service has, 0 for the others.",
             ),
         ),

@@ -10,10 +10,11 @@ ALERT_NAME = re.compile(r"Tidemark[A-Z][A-Za-z]+")
 
 
 class Severity(StrEnum):
-    """`critical`: somebody gets up for it. `warning`: somebody looks at it today."""
+    """`critical`: somebody gets up for it. `warning`: somebody looks at it today. `info`: somebody should know."""
 
     CRITICAL = "critical"
     WARNING = "warning"
+    INFO = "info"
 
 
 class Language(StrEnum):

@@ -47,6 +47,14 @@ def one_of(label: str, values: Sequence[str]) -> str:
     return f'{label}=~"{"|".join(values)}"' if len(values) > 1 else f'{label}="{values[0]}"'
 
 
+def own_labels(expr: str) -> str:
+    """The namespace and service that a series of the operator is about, not those of the operator's own pod: where the
+    scrape does not honor labels, Prometheus renames them to `exported_...`; both are understood (B089)."""
+    for label in ("namespace", "service"):
+        expr = f'label_replace({expr}, "{label}", "$1", "exported_{label}", "(.+)")'
+    return expr
+
+
 def matches(label: str, regex: str) -> str:
     """A matcher by a regular expression that somebody set."""
     return f"{label}=~{_quoted(regex)}"
@@ -69,13 +77,14 @@ class Scope:
         return f"sum by {by(labels)} (rate({self.select(name, *matchers)}[{duration(seconds)}]))"
 
     def total_rise(self, name: str, seconds: int, *matchers: str, labels: Sequence[str] = SERVICE) -> str:
-        """By how much a counter rose, where it did. A series that is born above 0 rose too: `increase` sees none, since
+        """By how much a counter rose, where it did, summed up."""
+        return f"sum by {by(labels)} ({self.rise(name, seconds, *matchers)})"
+
+    def rise(self, name: str, seconds: int, *matchers: str) -> str:
+        """By how much each series rose, where it did. One that is born above 0 rose too: `increase` sees none, since
         there is nothing before (B087)."""
         series, window = self.select(name, *matchers), duration(seconds)
-        return (
-            f"sum by {by(labels)} ((increase({series}[{window}]) > 0)"
-            f" or ({series} > 0 unless {series} offset {window}))"
-        )
+        return f"(increase({series}[{window}]) > 0) or ({series} > 0 unless {series} offset {window})"
 
     def quantile(self, quantile: float, histogram: str, seconds: int, labels: Sequence[str] = SERVICE) -> str:
         """Of a histogram's rate over all its series."""

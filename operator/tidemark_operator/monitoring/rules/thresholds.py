@@ -66,6 +66,12 @@ class Thresholds:
     """Preemptions for each request,"""
     storm_least: int = 10
     """... and so many within 15 minutes."""
+    tightened_for: int = HOUR
+    """The limit of running requests is held down for so long: it was meant for peaks."""
+    prefix_fall_ratio: float = 0.5
+    """Share of the hit rate's own average of a week, below which it has fallen,"""
+    prefix_least_ratio: float = 0.1
+    """... where that average was so high that its loss is felt."""
     plan_excess_ratio: float = 0.1
     """Measured memory over the plan: the plan is right within a few percent."""
 
@@ -82,6 +88,20 @@ class Thresholds:
     """Work, and not one token."""
     restarts_per_hour: int = 3
 
+    device_celsius: float = 85.0
+    """Cards for data centres slow themselves down from about 90 °C on (each has its own limit, which `nvidia-smi -q -d
+    TEMPERATURE` shows); five below, while there is time."""
+    device_growth_bytes_per_hour: float = 64 * 1024 * 1024
+    """Of a card's memory in use, over six hours. All that an engine takes, it takes at its start."""
+
+    certificate_warning_seconds: int = 21 * DAY
+    """Three weeks: longer than most take to get a new one from their own authority."""
+    certificate_critical_seconds: int = 3 * DAY
+    key_warning_seconds: int = 7 * DAY
+    """Before an API key ends that has an end."""
+    overdue_ratio: float = 1.5
+    """Age of the last evaluation over the longest time between two by its schedule: one was missed."""
+
     reconcile_failed_ratio: float = 0.1
     reconcile_seconds: float = 10.0
     """Most time of a pass, of 99 of 100. An edge of the histogram."""
@@ -97,8 +117,13 @@ class Thresholds:
             _check_edge(key, getattr(self, key), edges)
         for key in ("availability", "first_token_ratio", "inter_token_ratio"):
             _check_objective(key, getattr(self, key))
-        for key in ("crossed_ratio", "refused_ratio", "retried_ratio", "reconcile_failed_ratio"):
+        for key in ("crossed_ratio", "refused_ratio", "retried_ratio", "reconcile_failed_ratio", "prefix_least_ratio"):
             _check_share(key, getattr(self, key))
+        if not 0 < self.certificate_critical_seconds < self.certificate_warning_seconds:
+            raise errors.OperatorError(
+                f"certificate_critical_seconds: got {self.certificate_critical_seconds!r}, expected more than 0 and "
+                f"less than certificate_warning_seconds ({self.certificate_warning_seconds!r})"
+            )
 
 
 def _check_edge(key: str, value: float, edges: tuple[float, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark_operator.monitoring.rules import promql
+from tidemark_operator.monitoring.rules import promql, services
 from tidemark_operator.monitoring.rules.alerts import memory
 from tidemark_operator.monitoring.rules.model import About, Alert, Group, Severity
 from tidemark_operator.monitoring.rules.thresholds import HOUR, MINUTE, Thresholds
@@ -13,7 +13,13 @@ def group(thresholds: Thresholds) -> Group:
     return Group(
         name="tidemark-engine",
         about=About.SERVICE,
-        alerts=(_stalled(thresholds), _failing(thresholds), _fell_back(thresholds), _restarting(thresholds)),
+        alerts=(
+            _stalled(thresholds),
+            _failing(thresholds),
+            _out_of_memory(thresholds),
+            _fell_back(thresholds),
+            _restarting(thresholds),
+        ),
     )
 
 
@@ -56,6 +62,20 @@ def _failing(thresholds: Thresholds) -> Alert:
     )
 
 
+def _out_of_memory(thresholds: Thresholds) -> Alert:
+    return Alert(
+        name="TidemarkOutOfMemory",
+        expr=thresholds.scope.total_rise(metrics.OUT_OF_MEMORY.name, 15 * MINUTE),
+        for_seconds=0,
+        severity=Severity.WARNING,
+        summary="An engine of {{ $labels.service }} ran out of memory",
+        summary_zh="{{ $labels.service }} 的引擎发生内存不足（OOM）",
+        description="Memory ran out {{ $value | humanize }} times within 15 minutes in engines of "
+        "{{ $labels.namespace }}/{{ $labels.service }}: each time, all requests of a step failed, or the engine ended. "
+        "The plan keeps a reserve, so this is no usual load.",
+    )
+
+
 def _fell_back(thresholds: Thresholds) -> Alert:
     series = thresholds.scope.select(metrics.KERNEL_PATHS_UNPLANNED.name)
     return Alert(
@@ -71,17 +91,21 @@ def _fell_back(thresholds: Thresholds) -> Alert:
 
 
 def _restarting(thresholds: Thresholds) -> Alert:
-    """A counter that falls tells of a new process. One that took no prompt before it ended is not seen."""
-    series = thresholds.scope.select(metrics.PROMPT_TOKENS.name)
+    """A counter that falls tells of a new process; one that took no prompt before it ended is counted by the operator
+    only, for all pods of the service together. A node that starts anew ends each of its pods once, which is no loop: so
+    there must be as many for each pod that is wanted."""
+    series, limit = thresholds.scope.select(metrics.PROMPT_TOKENS.name), thresholds.restarts_per_hour
+    counted = thresholds.scope.select(services.ENGINE_RESTARTS)
+    pods = f"clamp_min({services.replicas(thresholds, 'wanted')}, 1)"
     return Alert(
         name="TidemarkEngineRestarting",
-        expr=f"max by {promql.by(promql.ENGINE)} (resets({series}[{promql.duration(HOUR)}]))"
-        f" >= {thresholds.restarts_per_hour}",
+        expr=f"(max by {promql.by(promql.ENGINE)} (resets({series}[{promql.duration(HOUR)}])) >= {limit})\n"
+        f"or on {promql.by(promql.SERVICE)} ({counted} >= {limit} * {pods})",
         for_seconds=0,
         severity=Severity.CRITICAL,
         summary="An engine of {{ $labels.service }} ends and is started again, over and over",
         summary_zh="{{ $labels.service }} 的一个引擎反复退出并重启",
-        description="Engine {{ $labels.pod }} ({{ $labels.instance }}) of {{ $labels.namespace }}/"
-        "{{ $labels.service }} was started anew {{ $value | humanize }} times within an hour (limit "
-        f"{thresholds.restarts_per_hour}). Each time, all its running requests were lost.",
+        description="Engines of {{ $labels.namespace }}/{{ $labels.service }} were started anew "
+        f"{{{{ $value | humanize }}}} times within an hour (limit {limit}). Pod: {{{{ $labels.pod }}}} (none: the "
+        "operator counted those of all pods). Each time, all running requests of the pod were lost.",
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidemark_operator.monitoring.rules import promql, recording
+from tidemark_operator.monitoring.rules import promql, recording, services
 from tidemark_operator.monitoring.rules.model import About, Alert, Group, Severity
-from tidemark_operator.monitoring.rules.thresholds import MINUTE, Thresholds
+from tidemark_operator.monitoring.rules.thresholds import DAY, HOUR, MINUTE, Thresholds
 from tidemark_runtime.contract import metrics
 
 _WINDOW = 5 * MINUTE
@@ -20,6 +20,8 @@ def group(thresholds: Thresholds) -> Group:
             _preempt_line(thresholds),
             _drowning(thresholds),
             _storm(thresholds),
+            _tightened(thresholds),
+            _prefix_hits(thresholds),
             _plan_exceeded(thresholds),
         ),
     )
@@ -125,6 +127,43 @@ def _storm(thresholds: Thresholds) -> Alert:
         description="{{ $labels.namespace }}/{{ $labels.service }} preempted {{ $value | humanize }} sequences within "
         f"15 minutes, more than {promql.percent(thresholds.storm_ratio)} of its requests: pages are computed or copied "
         "twice, and everybody is slower.",
+    )
+
+
+def _tightened(thresholds: Thresholds) -> Alert:
+    series = thresholds.scope.select(services.TIGHTENED)
+    return Alert(
+        name="TidemarkSoftLimitTightened",
+        expr=f"{series} == 1",
+        for_seconds=thresholds.tightened_for,
+        severity=Severity.WARNING,
+        summary="Memory pressure has held down the limit of {{ $labels.service }} for long",
+        summary_zh="内存压力使 {{ $labels.service }} 的并发软上限长时间处于收紧状态",
+        description="For more than "
+        f"{promql.duration(thresholds.tightened_for)} the engines of {{{{ $labels.namespace }}}}/"
+        "{{ $labels.service }} have run fewer requests at once than the spec allows, because memory pressure comes "
+        "back. Tightening is meant for peaks; this is load that the service was not planned for.",
+    )
+
+
+def _prefix_hits(thresholds: Thresholds) -> Alert:
+    """Against its own week, since what is usual depends on who asks. At zero traffic there is no share."""
+    series = thresholds.scope.select(recording.PREFIX_HIT)
+    lately = f"avg_over_time({series}[{promql.duration(HOUR)}])"
+    usually = f"avg_over_time({series}[{promql.duration(7 * DAY)}])"
+    known = thresholds.scope.total_rate(metrics.PREFIX_TOKENS.name, HOUR)
+    return Alert(
+        name="TidemarkPrefixHitsFell",
+        expr=f"{lately} < {promql.number(thresholds.prefix_fall_ratio)} * {usually}\n"
+        f"and {usually} > {promql.number(thresholds.prefix_least_ratio)}\n"
+        f"and {known} > {promql.number(thresholds.token_floor_per_second)}",
+        for_seconds=HOUR,
+        severity=Severity.INFO,
+        summary="The prefix cache of {{ $labels.service }} finds far less than it used to",
+        summary_zh="{{ $labels.service }} 的前缀缓存命中率远低于平时",
+        description="Over the last hour {{ $value | humanizePercentage }} of the prompt tokens of "
+        "{{ $labels.namespace }}/{{ $labels.service }} were found in the prefix cache: less than "
+        f"{promql.percent(thresholds.prefix_fall_ratio)} of its average of 7 days.",
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tidemark_operator.monitoring.rules import names, promql
+from tidemark_operator.monitoring import operator_metrics
+from tidemark_operator.monitoring.rules import promql
 from tidemark_operator.monitoring.rules.model import About, Alert, Group, RecordingRule, Severity
 from tidemark_operator.monitoring.rules.thresholds import MINUTE, Thresholds
+from tidemark_runtime.contract import metrics
 
 FAILED = "operator:tidemark_reconciles_failed:ratio_rate10m"
 DURATION_P99 = "operator:tidemark_reconcile_duration_seconds:p99_rate10m"
@@ -33,23 +35,23 @@ def group(thresholds: Thresholds) -> Group:
 
 
 def _ratios() -> tuple[RecordingRule, ...]:
-    def rate(name: str, *matchers: str) -> str:
-        return promql.EVERYTHING.total_rate(name, _WINDOW, *matchers, labels=promql.OPERATOR)
+    def rate(row: metrics.Metric, *matchers: str) -> str:
+        return promql.EVERYTHING.total_rate(row.name, _WINDOW, *matchers, labels=promql.OPERATOR)
 
     return (
         RecordingRule(
             record=FAILED,
-            expr=f"{rate(names.RECONCILES, _FAILED_RESULT)} / ({rate(names.RECONCILES)} > 0)",
+            expr=f"{rate(operator_metrics.RECONCILES, _FAILED_RESULT)} / ({rate(operator_metrics.RECONCILES)} > 0)",
             help="Passes over services that failed, of all.",
         ),
         RecordingRule(
             record=DURATION_P99,
-            expr=promql.EVERYTHING.quantile(0.99, names.RECONCILE_DURATION, _WINDOW, promql.OPERATOR),
+            expr=promql.EVERYTHING.quantile(0.99, operator_metrics.RECONCILE_DURATION.name, _WINDOW, promql.OPERATOR),
             help="One pass over one service, of 99 of 100, seconds.",
         ),
         RecordingRule(
             record=API_FAILED,
-            expr=f"{rate(names.API_REQUESTS, _API_FAILURES)} / ({rate(names.API_REQUESTS)} > 0)",
+            expr=f"{rate(operator_metrics.API_REQUESTS, _API_FAILURES)} / ({rate(operator_metrics.API_REQUESTS)} > 0)",
             help="Requests to the API server that got no good answer, of all.",
         ),
     )
@@ -90,11 +92,11 @@ def _nothing_scraped(thresholds: Thresholds) -> Alert:
 def _leaders() -> Alert:
     return Alert(
         name="TidemarkOperatorLeaders",
-        expr=f"sum by {promql.by(promql.OPERATOR)} ({promql.EVERYTHING.select(names.LEADER)}) != 1",
+        expr=f"sum by {promql.by(promql.OPERATOR)} ({promql.EVERYTHING.select(operator_metrics.LEADER.name)}) != 1",
         for_seconds=5 * MINUTE,
         severity=Severity.CRITICAL,
         summary="There is not exactly one operator that works",
-        summary_zh="正在工作的 operator 不是恰好一个",
+        summary_zh="正在工作的 operator 数量不为 1",
         description="{{ $value | humanize }} processes of the operator hold the lease (1 is right). With 0, nothing "
         "is repaired or rolled out; with more, two work against each other.",
     )
@@ -120,7 +122,7 @@ def _slow(thresholds: Thresholds) -> Alert:
         for_seconds=15 * MINUTE,
         severity=Severity.WARNING,
         summary="Passes of the operator take long",
-        summary_zh="operator 的调谐过慢",
+        summary_zh="operator 的调谐耗时过长",
         description="1 of 100 passes over a service takes longer than {{ $value | humanizeDuration }} (limit "
         f"{promql.number(thresholds.reconcile_seconds)} s).",
     )
@@ -128,9 +130,10 @@ def _slow(thresholds: Thresholds) -> Alert:
 
 def _watch(thresholds: Thresholds) -> Alert:
     labels = promql.by((*promql.OPERATOR, "kind"))
+    age, leads = operator_metrics.WATCH_AGE.name, operator_metrics.LEADER.name
     return Alert(
         name="TidemarkOperatorWatchStale",
-        expr=f"min by {labels} ({names.WATCH_AGE} and on {promql.by(_PROCESS)} ({names.LEADER} == 1))"
+        expr=f"min by {labels} ({age} and on {promql.by(_PROCESS)} ({leads} == 1))"
         f" > {promql.number(thresholds.watch_seconds)}",
         for_seconds=5 * MINUTE,
         severity=Severity.CRITICAL,

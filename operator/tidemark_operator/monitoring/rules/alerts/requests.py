@@ -120,7 +120,7 @@ def _burns(thresholds: Thresholds, each: slo.Slo) -> tuple[Alert, Alert]:
             for_seconds=HOUR,
             severity=Severity.WARNING,
             summary=f"{{{{ $labels.service }}}}: {wrong}, and the month's budget for it will not last",
-            summary_zh=f"{{{{ $labels.service }}}}：{wrong_zh}，错误预算将不足一个月",
+            summary_zh=f"{{{{ $labels.service }}}}：{wrong_zh}，错误预算撑不到月底",
             description=f"{described} At this rate the budget is gone before the month is.",
         ),
     )
