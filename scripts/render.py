@@ -16,6 +16,8 @@ import chart_files
 import http_page
 import metrics_page
 import monitoring_files
+import operator_metrics_page
+from grafana import catalog as dashboards
 
 from tidemark_operator.api import crd
 from tidemark_operator.commands import reference
@@ -28,10 +30,11 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/http-api.md": http_page.render,
     "docs/reference/inferenceservice.md": reference.page,
     "docs/reference/metrics.md": metrics_page.render,
+    operator_metrics_page.PATH: operator_metrics_page.render,
     crd.PATH: crd.render,
-    chart_files.CRD_PATH: chart_files.definition,
-    chart_files.RULES_PATH: chart_files.rules,
     **monitoring_files.PAGES,
+    **dashboards.pages(),
+    **chart_files.pages(dashboards.pages()),
 }
 
 

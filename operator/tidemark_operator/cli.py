@@ -1,8 +1,9 @@
 """The command `tidemark`: finds the verb's module, imports only that, and turns its errors into exit codes.
 
     0  done
-    1  the thing asked for failed; the message says why and what to do. `status`: the service is not fine
-    2  the command line, a setting or a manifest is wrong
+    1  the thing asked for failed; the message says why and what to do. `status`: the service is not fine; `inspect`:
+       something was found
+    2  the command line, a setting or a manifest is wrong; `inspect`: it could not look
     130  stopped with Ctrl-C
 
 Nothing but the standard library is imported before the verb is known, so `tidemark --help` and `tidemark status`
@@ -30,6 +31,9 @@ DISTRIBUTION = "tidemark-inference"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+_WRONG_INPUT = (operator_errors.ManifestError, operator_errors.ManifestFileError, operator_errors.PrometheusMistaken)
+"""What was typed, or a file that was named, is wrong: the same command line fails again."""
 
 _STDOUT = 1
 _CANNOT_WRITE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT})
@@ -78,6 +82,16 @@ VERBS = {
     "profile": Verb(
         "tidemark_operator.commands.profile:command",
         "Show what a running engine measured beside its plan, and what bounds it.",
+        "operator",
+    ),
+    "report": Verb(
+        "tidemark_operator.commands.report:command",
+        "Report what a quarter cost and brought, from Prometheus: HTML, CSV, and a formula beside each figure.",
+        "operator",
+    ),
+    "inspect": Verb(
+        "tidemark_operator.commands.inspect:command",
+        "Look at all services, or at one address, and say what needs a hand.",
         "operator",
     ),
     "operator": Verb(
@@ -172,7 +186,7 @@ def run(argv: Sequence[str]) -> int:
         if error.name is None or error.name.startswith("tidemark_"):
             raise
         return _fail(missing_package(name, error.name), EXIT_FAILED, argv)
-    except (runtime_errors.ConfigError, operator_errors.ManifestError, operator_errors.ManifestFileError) as error:
+    except (runtime_errors.ConfigError, *_WRONG_INPUT) as error:
         return _fail(error, EXIT_USAGE, argv)
     except (runtime_errors.TidemarkError, operator_errors.OperatorError) as error:
         return _fail(error, EXIT_FAILED, argv)

@@ -15,10 +15,12 @@ _NO_EFFECT: dict[str, str] = {
     "autoscaling": "no autoscaler is made, and the Deployment's replicas are left to one of your own",
     "speculative": "every step makes one token a request",
     "rollout.canary": "a change reaches all pods",
-    "evaluation": "no evaluation is run",
-    "monitoring": "no PodMonitor, rules or dashboard are made",
+    "evaluation": "it has no schedule, and no change waits for an evaluation",
 }
 """Path under `spec` -> what happens instead. A path stands for everything below it."""
+
+_ACTS_WITH: dict[str, str] = {"evaluation": "evaluation.schedule"}
+"""A section that acts once this field of it is set."""
 
 _NOTHING_ASKED: dict[str, object] = {
     "speculative.method": "none",
@@ -35,6 +37,7 @@ _VALUES_WITHOUT_EFFECT: dict[str, tuple[frozenset[str], str]] = {
 """Fields that act, but not with these values."""
 
 _NEEDS_CLUSTER: dict[str, str] = {
+    "evaluation": "nobody runs a job at a time; run `tidemark eval` yourself",
     "autoscaling": "there is one pod; set replicas instead",
     "model.source.pvc": "this machine has no claims; use hostPath",
     "model.source.image": "this machine mounts no images; use hostPath",
@@ -43,6 +46,7 @@ _NEEDS_CLUSTER: dict[str, str] = {
     "hardware.runtimeClassName": "the engine is a process of this machine",
     "rollout.strategy": "there is no scheduler to ask for a spare device",
     "rollout.progressDeadlineSeconds": "a local rollout has no deadline",
+    "monitoring": "nobody on this machine would see the objects; `tidemark render --monitoring` writes files instead",
     "access.allowFrom": "only this machine can connect, to 127.0.0.1",
     "podTemplate.priorityClassName": "the engine is a process of this machine",
     "podTemplate.serviceAccountName": "the engine is a process of this machine",
@@ -69,7 +73,14 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
     `local`: the pods are processes of this machine (`tidemark up`).
     """
     table = _NO_EFFECT | _NEEDS_CLUSTER if local else _NO_EFFECT
-    found = [SpecWarning(f"spec.{path}", instead) for path, instead in table.items() if _is_set(service.spec, path)]
+    act = {path for path, field in _ACTS_WITH.items() if not local and _is_set(service.spec, field)}
+    found = [
+        SpecWarning(f"spec.{path}", instead)
+        for path, instead in table.items()
+        if _is_set(service.spec, path) and path not in act
+    ]
+    if not local and _is_set(service.spec, "evaluation.schedule") and not is_quantized(service):
+        found.append(SpecWarning("spec.evaluation.schedule", _NOTHING_QUANTIZED))
     for path, (_, instead) in _VALUES_WITHOUT_EFFECT.items():
         value = acting(service, path)
         if value is None:
@@ -84,6 +95,20 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
             )
         )
     return found
+
+
+_QUANTIZED_KV = frozenset({"int8", "int4", "fp8_e4m3", "fp8_e5m2"})
+_QUANTIZED_WEIGHTS = frozenset({"int8_weight_only", "fp8_weight_only"})
+_NOTHING_QUANTIZED = (
+    f"nothing is quantized that could be compared; set kvCache.dtype to one of {', '.join(sorted(_QUANTIZED_KV))}, or "
+    f"model.weights.quantization to {' or '.join(sorted(_QUANTIZED_WEIGHTS))}"
+)
+
+
+def is_quantized(service: api.InferenceService) -> bool:
+    """Whether there is something to compare with the unquantized model: of AWQ and GPTQ files there is no such."""
+    kv_dtype, weights = acting(service, "kvCache.dtype"), acting(service, "model.weights.quantization")
+    return kv_dtype in _QUANTIZED_KV or weights in _QUANTIZED_WEIGHTS
 
 
 _REFUSED_BY_LEVEL = (

@@ -3,6 +3,10 @@
     OperatorError
     ├── ManifestError          an InferenceService is wrong; carries every problem found, not only the first
     ├── ManifestFileError      the file cannot be read at all: missing, a folder, binary, not YAML
+    ├── PrometheusError        a Prometheus that was asked gave no figures
+    │   ├── PrometheusUnreachable  no such address, no answer, not trusted
+    │   │   └── PrometheusMistaken what was given for it cannot be used: no address, no such file
+    │   └── PrometheusRefused      it answers, but not this; `kind` says whether a shorter period would help
     └── ClusterError           the API server, or the local cluster, did not do what was asked
         ├── NotFound           no such object
         ├── Conflict           somebody else changed or owns it
@@ -60,6 +64,30 @@ class ManifestError(OperatorError):
 
 class ManifestFileError(OperatorError):
     """The file gives no document to look at; the message says why and what to do."""
+
+
+class PrometheusError(OperatorError):
+    """A Prometheus that was asked gave no figures."""
+
+
+class PrometheusUnreachable(PrometheusError):
+    """Nobody answers there, or what would be sent cannot be: the message says why and what to do."""
+
+
+class PrometheusMistaken(PrometheusUnreachable):
+    """What was given for it cannot be used: a text that is no address, a file that cannot be read."""
+
+
+class PrometheusRefused(PrometheusError):
+    """It answers, but not what was asked."""
+
+    TOO_MUCH = "too_much"
+    OTHER = "other"
+
+    def __init__(self, message: str, kind: str = OTHER) -> None:
+        """`kind`: `TOO_MUCH` where a shorter period would have been answered."""
+        self.kind = kind
+        super().__init__(message)
 
 
 class ClusterError(OperatorError):

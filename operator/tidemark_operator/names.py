@@ -42,6 +42,9 @@ CONTAINER = "engine"
 PORT_NAME = "http"
 SERVICE_PORT = 80
 CONFIG_FILE = "engine.yaml"
+DASHBOARD_FILE = "dashboard.json"
+DASHBOARD_LABEL = "grafana_dashboard"
+"""By this label Grafana's sidecar finds ConfigMaps, as its charts configure it."""
 ADMIN_TOKEN_FILE = "token"
 """The entry of the Secret with the token that `/admin` asks for."""
 KEYS_FILE = "keys"
@@ -82,8 +85,26 @@ def network_policy(service: str) -> str:
     return service
 
 
+def pod_monitor(service: str) -> str:
+    return service
+
+
+def prometheus_rule(service: str) -> str:
+    return service
+
+
+def dashboard(service: str) -> str:
+    """ConfigMap and GrafanaDashboard. No engine's configuration ends like this: a hash has no `s`."""
+    return f"{service}-dashboard"
+
+
 def disruption_budget(service: str) -> str:
     return service
+
+
+def evaluation(service: str) -> str:
+    """The CronJob: its own name may have 52 characters, because Jobs append eleven."""
+    return f"{service}-evaluation"
 
 
 def revision(service: str, revision_hash: str) -> str:
@@ -104,3 +125,10 @@ def labels(service: str) -> dict[str, str]:
         "app.kubernetes.io/name": "tidemark",
         SERVICE_LABEL: service,
     }
+
+
+def evaluation_labels(service: str) -> dict[str, str]:
+    """On pods of evaluations: not the label that a Service and a Deployment select by."""
+    made = {**labels(service), "app.kubernetes.io/component": "evaluation"}
+    del made[SERVICE_LABEL]
+    return made

@@ -37,6 +37,8 @@ class Permission:
     why: str
     without: str = ""
     """What does not work without it; empty: the operator does not start."""
+    template: str = ""
+    """Only the one object whose name this template of the chart gives; empty: all of them."""
 
 
 _KEPT = ("create", "get", "list", "patch", "watch")
@@ -62,9 +64,20 @@ TABLE: tuple[Permission, ...] = (
     Permission(Scope.SERVICES, "", "services", _KEPT, "one address for all replicas"),
     Permission(Scope.SERVICES, "apps", "controllerrevisions", _CHILD, "remembers good specs, for a rollback"),
     Permission(Scope.SERVICES, "apps", "deployments", _KEPT, "runs the engine pods"),
-    Permission(Scope.SERVICES, "events.k8s.io", "events", ("create", "patch"),
-               "says what happened to a service; a repetition raises a count",
-               "`kubectl describe` shows no events of the operator"),
+    Permission(Scope.SERVICES, "batch", "cronjobs", _CHILD, "evaluates what a service quantizes, at times"),
+    Permission(Scope.SERVICES, "batch", "jobs", ("list", "watch"), "tells in the status what the evaluation said"),
+    Permission(Scope.SERVICES, "events.k8s.io", "events", ("create", "list", "patch"),
+               "says what happened to a service, a repetition raises a count; reads why a pod waits for a volume",
+               "`kubectl describe` shows no events of the operator, and a pod without its volume is not explained"),
+    Permission(Scope.SERVICES, "grafana.integreatly.org", "grafanadashboards", _CHILD,
+               "brings a service's dashboard into Grafana where Grafana's operator is",
+               "dashboards are found by Grafana's sidecar only"),
+    Permission(Scope.SERVICES, "monitoring.coreos.com", "podmonitors", _CHILD,
+               "makes Prometheus scrape a service where the Prometheus operator is",
+               "Prometheus does not find the engines by itself"),
+    Permission(Scope.SERVICES, "monitoring.coreos.com", "prometheusrules", _CHILD,
+               "brings a service's alerts to Prometheus where the Prometheus operator is",
+               "there are no alerts about services but those that a site loads itself"),
     Permission(Scope.SERVICES, "networking.k8s.io", "networkpolicies", _CHILD,
                "lets in only those whom the service names"),
     Permission(Scope.SERVICES, "policy", "poddisruptionbudgets", _CHILD,
@@ -76,6 +89,19 @@ TABLE: tuple[Permission, ...] = (
     Permission(Scope.SERVICES, names.GROUP, f"{names.PLURAL}/status", ("patch",), "tells how the service is"),
 )  # fmt: skip
 """Sorted by scope, group and resource."""
+
+
+INSPECTION: tuple[Permission, ...] = (
+    Permission(Scope.OPERATOR, "", "configmaps", ("patch",), "keeps the last result in its own ConfigMap",
+               template="tidemark.inspectionName"),
+    Permission(Scope.OPERATOR, "", "pods", ("list",), "finds the operator's pods, to ask how they are"),
+    Permission(Scope.SERVICES, "", "configmaps", ("get",), "which configuration the engines should have"),
+    Permission(Scope.SERVICES, "", "pods", ("list",), "how they ended, how often, and where they answer"),
+    Permission(Scope.SERVICES, "apps", "deployments", ("get",), "which ConfigMap new pods are given"),
+    Permission(Scope.SERVICES, names.GROUP, names.PLURAL, ("get", "list"), "the services themselves"),
+)  # fmt: skip
+"""Of the CronJob that runs `tidemark inspect`, under an account of its own. It reads, and writes one ConfigMap. Sorted
+as the table above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class ReconcileSettings:
     """... and at least so often. Everything but the engines' own words comes as an event anyway."""
     ready_seconds: float = 5.0
     """While it is Ready: queue and memory figures in status are at most this old."""
+    volume_patience_seconds: float = 5.0
+    """How long a pod may wait for its volumes before it is asked what they lack."""
     push_again_seconds: float = 60.0
     """Before an engine that refused a configuration is given the same again."""
     rewrite_secrets_seconds: float = 3600.0
@@ -101,8 +103,12 @@ class KubernetesSettings:
     """Share of it that is random, so that operators do not list together."""
     relist_delay_seconds: float = 2.0
     """Between a watch that had to begin anew with a list, and the comparison that this makes necessary."""
+    optional_kinds_seconds: float = 30.0
+    """Between two looks whether the cluster has got a kind that is not part of Kubernetes, such as PodMonitor."""
     nodes_seconds: float = 5.0
     """How long an answer about spare devices is used again."""
+    pod_events_seconds: float = 10.0
+    """How long what was read of a pod's events is used again."""
     drain_seconds: float = 20.0
     """At the end: how long running passes may take to finish."""
 

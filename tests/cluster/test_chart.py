@@ -86,6 +86,16 @@ def test_the_defaults_are_the_golden_ones(template: Template) -> None:
     assert text == file.read_text()
 
 
+def test_the_inspection_is_the_golden_one(template: Template) -> None:
+    """What unit tests look at without helm."""
+    text = chart.golden_text(template(chart.GOOD_VALUES["inspection"]))
+    text = "".join(f"---\n{part}" for part in text.split("---\n") if "inspection" in part)
+    file = chart.GOLDEN / "inspection.yaml"
+    if os.environ.get("TIDEMARK_WRITE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
 @pytest.mark.parametrize("case", chart.GOOD_VALUES)
 def test_every_image_comes_from_the_one_block(template: Template, case: str) -> None:
     """B095: prefix, tag and digest everywhere; the list that a bundle makes is the list of what runs."""
@@ -103,7 +113,7 @@ def test_pull_secrets_reach_every_pod(template: Template, case: str) -> None:
     """B095: those of the chart, and by an option of the operator those that it makes."""
     wanted = [item["name"] for item in chart.merged(chart.GOOD_VALUES[case])["imagePullSecrets"]]
     specs = chart.pod_specs(chart.documents(template(chart.GOOD_VALUES[case])))
-    assert len(specs) == (1 if case == "no metrics service" else 2)
+    assert len(specs) == {"no metrics service": 1, "inspection": 3}.get(case, 2)
     for spec in specs.values():
         assert [item["name"] for item in spec.get("imagePullSecrets", [])] == wanted
     words = [word for spec in specs.values() for item in spec["containers"] for word in item.get("args", [])]

@@ -89,10 +89,19 @@ def test_children_are_made_repaired_and_go_with_their_service(cluster: Cluster, 
         patch = json.dumps({"spec": {"selector": {"app": "somebody-else"}}})  # one more, and it finds no pod
         cluster.kubectl("patch", "service", NAME, "-n", namespace, "--type=merge", "-p", patch)
         operator.until("its selector again", lambda: "app" not in _selector(cluster, namespace))
-        assert operator.samples("tidemark_operator_service_condition")
+        of_service = (
+            "service_condition",
+            "replicas",
+            "rollbacks_total",
+            "engine_restarts_total",
+            "soft_limit_tightened",
+        )
+        for name in of_service:
+            operator.until(name, lambda name=name: operator.samples(f"tidemark_operator_{name}"))
         cluster.kubectl("delete", "tide", NAME, "-n", namespace)
         operator.until("nothing left", lambda: not children(cluster, namespace))
-        operator.until("no series left", lambda: not operator.samples("tidemark_operator_service_condition"))
+        for name in of_service:  # B091
+            operator.until(f"{name} gone", lambda name=name: not operator.samples(f"tidemark_operator_{name}"))
         assert "Traceback" not in operator.log
         assert operator.end() == 0
 

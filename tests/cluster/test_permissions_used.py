@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import monitoring_kinds
 import operator_runner
 import pytest
 
@@ -73,18 +74,29 @@ def test_every_permission_is_used_and_none_is_missing(
 def live_through_everything(bench: operator_runner.Bench) -> None:
     """All that makes the operator list, create, change and delete what it may."""
     bench.start()
+    monitoring_kinds.install(bench.bed)
     asked_for = {"allowFrom": [{"namespaceSelector": {"matchLabels": {"team": "apps"}}}]}
-    bench.ready(replicas=2, access=asked_for, scheduler={"maxNumSeqs": 5})
+    evaluated = {"kvCache": {"dtype": "int8"}, "evaluation": {"schedule": "@weekly"}}
+    bench.ready(replicas=2, access=asked_for, scheduler={"maxNumSeqs": 5}, **evaluated)
+    assert bench.of("cronjob", NAME)
     assert bench.of("networkpolicy", NAME)
     assert bench.of("poddisruptionbudget", NAME)
-    # A roll, for which devices are counted, and after which four children are not wanted any more.
-    bench.ready(podTemplate={"serviceAccountName": "default"}, scheduler={"maxNumSeqs": 6})
+    bench.until_condition(NAME, "MonitoringReady", "True")
+    # A roll, for which devices are counted, and after which many children are not wanted any more.
+    bench.ready(
+        podTemplate={"serviceAccountName": "default"}, scheduler={"maxNumSeqs": 6}, monitoring={"enabled": False}
+    )
     bench.until(
         "only the new configuration is left, and none of the others",
         lambda: (
-            [item["kind"] for item in bench.of("configmap,networkpolicy,pdb,serviceaccount", NAME)] == ["ConfigMap"]
+            [item["kind"] for item in bench.of("configmap,cronjob,networkpolicy,pdb,serviceaccount", NAME)]
+            == ["ConfigMap"]
         ),
     )
+    # A pod that waits for what is not there: the kubelet's events say what.
+    bench.apply(operator_runner.small("waits", kvCache={"dtype": "int8", "precision": {"mapRef": {"name": "no-map"}}}))
+    bench.until_condition("waits", "Degraded", "True", "ConfigMapNotFound")
+    bench.delete("tide", "waits")
     # The same event twice is one event and a count.
     for suspend, reason in ((True, "Suspended"), (False, ""), (True, "Suspended")):
         bench.patch("tide", NAME, {"spec": {"suspend": suspend}})

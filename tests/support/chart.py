@@ -49,7 +49,28 @@ GOOD_VALUES: dict[str, dict[str, Any]] = {
         "extraEnv": [{"name": "A", "value": "1e3"}, {"name": "B", "value": 'quo"ted\n{{ not a template }}'}],
         "metrics": {"service": {"port": 9090, "labels": {"release": "mon"}, "annotations": {"a": "b"}}},
     },
+    "monitoring": {
+        "monitoring": {
+            "enabled": True,
+            "labels": {"release": "mon", "on": "0123"},
+            "namespaces": ["monitoring", "123"],
+            "runbookBaseUrl": "https://wiki.example.com/tidemark/",
+            "language": "zh",
+            "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Tidemark"}},
+        },
+    },
     "no metrics service": {"metrics": {"service": {"create": False}}},
+    "inspection": {
+        "inspection": {
+            "enabled": True,
+            "schedule": "@daily",
+            "prometheusUrl": "https://prometheus.example.com/p",
+            "prometheusTokenSecret": "prometheus-token",
+            "prometheusCaConfigMap": "site-ca",
+            "failOn": "warning",
+            "language": "zh",
+        },
+    },
 }
 BAD_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "misspelt at the top": ({"image": {"tag": "1"}}, "/image"),
@@ -74,6 +95,13 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "log level": ({"logLevel": "INFO"}, "/logLevel"),
     "relative folder": ({"modelStoreHostPath": "models"}, "/modelStoreHostPath"),
     "port": ({"metrics": {"service": {"port": 70_000}}}, "/metrics/service/port"),
+    "schedule with a field too few": ({"inspection": {"schedule": "0 6 * *"}}, "/inspection/schedule"),
+    "Prometheus without a scheme": ({"inspection": {"prometheusUrl": "p:9090"}}, "/inspection/prometheusUrl"),
+    "inspection's severity": ({"inspection": {"failOn": "info"}}, "/inspection/failOn"),
+    "monitoring by another word": ({"monitoring": {"enabled": "yes"}}, "/monitoring/enabled"),
+    "label of the operator's own": ({"monitoring": {"labels": {"tidemark.dev/service": "x"}}}, "/monitoring/labels"),
+    "label that is no label": ({"monitoring": {"labels": {"release": "a b"}}}, "/monitoring/labels/release"),
+    "runbooks without a scheme": ({"monitoring": {"runbookBaseUrl": "wiki"}}, "/monitoring/runbookBaseUrl"),
     "null for a list": ({"imagePullSecrets": None}, "/imagePullSecrets"),
 }
 
@@ -114,6 +142,7 @@ def pod_specs(rendered: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     found = {}
     for document in rendered:
         spec = document.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", {}) if document["kind"] == "CronJob" else spec
         spec = spec if document["kind"] == "Pod" else spec.get("template", {}).get("spec")
         if isinstance(spec, dict) and "containers" in spec:
             found[f"{document['kind']}/{document['metadata']['name']}"] = spec

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from tidemark_operator import errors, names, plan, settings
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.local import deployments, event_log, store
+from tidemark_operator.plan import watching
 from tidemark_operator.reconcile import reconciler
 from tidemark_runtime.contract import status as contract
 
@@ -39,7 +40,11 @@ class FakeCluster:
         self.answers: dict[str, interface.ConfigAnswer | None] = {}
         self.pushed: list[tuple[str, dict[str, Any], str]] = []
         self.spare: bool | None = None
+        self.pods_of_jobs: dict[str, list[interface.Object]] = {}
+        self.said_of_pods: dict[str, list[interface.Complaint]] = {}
         self.pods_become_ready = True
+        self.lacking = {kind: interface.Lack("NotInstalled", f"no {kind}") for kind in watching.KINDS}
+        """A copy of a service's rules takes longer than all the rest of a pass: who wants them empties this."""
 
     async def get(self, key: interface.Key) -> interface.Object | None:
         return self.objects.get(key)
@@ -59,12 +64,21 @@ class FakeCluster:
     async def patch_status(self, key: interface.Key, status: Mapping[str, Any]) -> interface.Object | None:
         return self.objects.patch_status(key, status)
 
+    async def lacks(self, kind: str, namespace: str) -> interface.Lack | None:
+        return self.lacking.get(kind)
+
     async def watch(self, kind: str, namespace: str) -> AsyncIterator[interface.WatchEvent]:
         async for event in self.objects.watch(kind):
             yield event
 
     async def record_event(self, about: interface.Object, type_: str, reason: str, message: str) -> None:
         self.events.record(about, type_, reason, message)
+
+    async def pods_of_job(self, job: interface.Key) -> Sequence[interface.Object]:
+        return self.pods_of_jobs.get(job.name, [])
+
+    async def complaints(self, pod: interface.Object) -> Sequence[interface.Complaint]:
+        return self.said_of_pods.get(pod["metadata"]["name"], [])
 
     async def engine_status(self, pod: interface.Object) -> contract.EngineStatus | None:
         return self.engines.get(pod["metadata"]["name"])
@@ -102,6 +116,7 @@ class Bench:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.cluster = FakeCluster(clock)
+        self.rolled_back: list[interface.Key] = []
         self.start_operator()
         self.put({})
 
@@ -113,6 +128,7 @@ class Bench:
             tokens=lambda uid: f"token of {uid}",
             settings=settings.ReconcileSettings(),
             clock=self.clock,
+            rolled_back=self.rolled_back.append,
         )
 
     def put(self, spec: dict[str, Any]) -> None:
@@ -140,8 +156,10 @@ class Bench:
         return found
 
     def child(self, kind: str) -> dict[str, Any]:
+        """The dashboard's ConfigMap aside."""
         found = self.cluster.objects.list(kind, "default", names.selector("base"))
-        return found[-1]
+        own = [item for item in found if kind != "ConfigMap" or item["metadata"]["name"] != names.dashboard("base")]
+        return own[-1]
 
     def pods(self) -> list[dict[str, Any]]:
         return self.cluster.objects.list("Pod", "default", names.selector("base"))

@@ -32,6 +32,19 @@ app.kubernetes.io/component: operator
 {{ include "tidemark.commonLabels" . }}
 {{- end }}
 
+{{- /* The name of a CronJob has at most 52 characters. */}}
+{{- define "tidemark.inspectionName" -}}
+{{- printf "%s-inspection" (include "tidemark.fullname" . | trunc 41 | trimSuffix "-") }}
+{{- end }}
+
+{{- /* Not the selector's: the Service must not send anything to the pods of inspections. */}}
+{{- define "tidemark.inspectionLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-inspection" (include "tidemark.name" .) | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: inspection
+{{ include "tidemark.commonLabels" . }}
+{{- end }}
+
 {{- define "tidemark.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "tidemark.fullname" .) .Values.serviceAccount.name }}
@@ -42,6 +55,26 @@ app.kubernetes.io/component: operator
 
 {{- define "tidemark.keySecret" -}}
 {{- default (printf "%s-key" (include "tidemark.fullname" .)) .Values.operatorKey.existingSecret }}
+{{- end }}
+
+{{- /* What the links of alerts and dashboards begin with: the operator's own pages, through the Service. */}}
+{{- define "tidemark.runbookBaseUrl" -}}
+{{- default (printf "http://%s.%s:%v/runbooks" (include "tidemark.fullname" .) .Release.Namespace .Values.metrics.service.port) .Values.monitoring.runbookBaseUrl | trimSuffix "/" }}
+{{- end }}
+
+{{- /* "true" where a value says so, or leaves it to what the cluster has: (list . value "group/version" ...) */}}
+{{- define "tidemark.isWanted" -}}
+{{- $root := first . }}
+{{- $value := index . 1 }}
+{{- if kindIs "bool" $value }}
+{{- if $value }}true{{ end }}
+{{- else }}
+{{- $found := "" }}
+{{- range slice . 2 }}
+{{- if $root.Capabilities.APIVersions.Has . }}{{ $found = "true" }}{{ end }}
+{{- end }}
+{{- $found }}
+{{- end }}
 {{- end }}
 
 {{- /* An image of the block `images`: (list . "engine") */}}

@@ -24,8 +24,18 @@
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: [create, delete, get, list, patch, watch]}
 # runs the engine pods
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: [create, get, list, patch, watch]}
-# says what happened to a service; a repetition raises a count
-- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: [create, patch]}
+# evaluates what a service quantizes, at times
+- {apiGroups: ["batch"], resources: ["cronjobs"], verbs: [create, delete, get, list, patch, watch]}
+# tells in the status what the evaluation said
+- {apiGroups: ["batch"], resources: ["jobs"], verbs: [list, watch]}
+# says what happened to a service, a repetition raises a count; reads why a pod waits for a volume
+- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: [create, list, patch]}
+# brings a service's dashboard into Grafana where Grafana's operator is
+- {apiGroups: ["grafana.integreatly.org"], resources: ["grafanadashboards"], verbs: [create, delete, get, list, patch, watch]}
+# makes Prometheus scrape a service where the Prometheus operator is
+- {apiGroups: ["monitoring.coreos.com"], resources: ["podmonitors"], verbs: [create, delete, get, list, patch, watch]}
+# brings a service's alerts to Prometheus where the Prometheus operator is
+- {apiGroups: ["monitoring.coreos.com"], resources: ["prometheusrules"], verbs: [create, delete, get, list, patch, watch]}
 # lets in only those whom the service names
 - {apiGroups: ["networking.k8s.io"], resources: ["networkpolicies"], verbs: [create, delete, get, list, patch, watch]}
 # keeps a drained node from ending all replicas
@@ -36,4 +46,20 @@
 - {apiGroups: ["tidemark.dev"], resources: ["inferenceservices/finalizers"], verbs: [update]}
 # tells how the service is
 - {apiGroups: ["tidemark.dev"], resources: ["inferenceservices/status"], verbs: [patch]}
+{{- end }}
+{{- define "tidemark.inspection.operator" -}}
+# keeps the last result in its own ConfigMap
+- {apiGroups: [""], resources: ["configmaps"], verbs: [patch], resourceNames: [{{ include "tidemark.inspectionName" . | quote }}]}
+# finds the operator's pods, to ask how they are
+- {apiGroups: [""], resources: ["pods"], verbs: [list]}
+{{- end }}
+{{- define "tidemark.inspection.services" -}}
+# which configuration the engines should have
+- {apiGroups: [""], resources: ["configmaps"], verbs: [get]}
+# how they ended, how often, and where they answer
+- {apiGroups: [""], resources: ["pods"], verbs: [list]}
+# which ConfigMap new pods are given
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: [get]}
+# the services themselves
+- {apiGroups: ["tidemark.dev"], resources: ["inferenceservices"], verbs: [get, list]}
 {{- end }}

@@ -45,6 +45,15 @@ def load_text(text: str, source: str) -> list[service.InferenceService]:
     return services
 
 
+def load_plain(path: Path) -> tuple[Any, parsing.Locate]:
+    """The one document of a YAML file that is no manifest, and where its lines are. Raises `ManifestFileError`."""
+    found = list(_documents(read_text(path), str(path)))
+    if len(found) != 1:
+        raise errors.ManifestFileError(f"{path}: has {len(found)} documents, expected one.")
+    document, node = found[0]
+    return document, _locator(node)
+
+
 def read_text(path: Path) -> str:
     """The file's text. Raises `ManifestFileError` with the reason and a remedy."""
     try:

@@ -110,11 +110,18 @@ class Access(base.Section):
 
 
 class Monitoring(base.Section):
-    """PodMonitor, rules and dashboard."""
+    """What Prometheus and Grafana watch the service with: PodMonitor, PrometheusRule and a dashboard."""
 
     enabled: bool = base.field(True, "Whether they are made.")
-    labels: base.Labels = base.field(dict, "Put on them, so that your Prometheus selects them.")
-    runbook_base_url: base.Url | None = base.field(None, "What alerts link to.", default_text="this project's docs")
+    labels: base.Labels = base.field(
+        dict, "Put on them, so that your Prometheus and Grafana select them; over those that the operator was given."
+    )
+    runbook_base_url: base.Url | None = base.field(
+        None,
+        "What the links of alerts and dashboard begin with.",
+        default_text="the runbooks that the operator itself serves",
+    )
+    language: Literal["en", "zh"] = base.field("en", "Of the runbooks that alerts link to, and of the dashboard.")
 
 
 class KeyRef(base.Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -52,6 +52,22 @@ class ConfigAnswer:
     """Why it was refused, in the engine's words."""
 
 
+class Complaint(NamedTuple):
+    """A Warning that the cluster recorded about an object."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why the cluster takes no objects of a kind."""
+
+    reason: str
+    """`NotInstalled`, `NotPermitted`, or `NotKnownYet`."""
+    message: str
+
+
 class Cluster(Protocol):
     """An API server, or the local backend.
 
@@ -80,12 +96,25 @@ class Cluster(Protocol):
         """Replace the status. None: the object is gone."""
         ...
 
+    async def lacks(self, kind: str, namespace: str) -> Lack | None:
+        """Why a kind that is not part of Kubernetes cannot be used in the namespace; None: it can. Costs no request."""
+        ...
+
     def watch(self, kind: str, namespace: str) -> AsyncIterator[WatchEvent]:
         """Every object of the kind as ADDED, then every change, until the caller stops."""
         ...
 
     async def record_event(self, about: Object, type_: str, reason: str, message: str) -> None:
         """Record something worth knowing; the same event again raises its count. `type_`: Normal or Warning."""
+        ...
+
+    async def pods_of_job(self, job: Key) -> Sequence[Object]:
+        """Pods that a Job made and that are still there, the oldest first; asked for once, when it has ended."""
+        ...
+
+    async def complaints(self, pod: Object) -> Sequence[Complaint]:
+        """What the cluster's own parts warn of about the pod, the latest first; a kubelet says there, and nowhere else,
+        what a volume lacks. Empty, too, where events may not be read."""
         ...
 
     async def engine_status(self, pod: Object) -> contract.EngineStatus | None:

@@ -13,7 +13,7 @@ from tidemark_operator.commands import bundle_archive, bundle_chart, bundle_imag
 
 CHART_FOLDER = "charts/tidemark"
 CONTAINERFILES = ("operator/Containerfile", "runtime/Containerfile", ".containerignore")
-DOCUMENTS = ("docs/operations", "docs/reference", "docs/runbooks", "examples")
+DOCUMENTS = ("dashboards/grafana", "docs/operations", "docs/reference", "docs/runbooks", "examples")
 """Folders that are taken whole; one that this version does not have is no error."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+~!-]+")
 _WHEEL = re.compile(r"wheels/(?:operator|runtime)/tidemark_inference-([^-]+)-.*\.whl")

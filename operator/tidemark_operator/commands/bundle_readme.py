@@ -23,6 +23,7 @@ damage, not forgery: compare the SHA-256 of SHA256SUMS itself with the one that 
 | images and their digests | `{images}`, `images/` |
 | how to make the images here | `operator/Containerfile`, `runtime/Containerfile`, `wheels/` |
 | pages | `docs/operations/install.md` is the first one to read |
+| dashboards for Grafana | `dashboards/grafana/`; `docs/operations/dashboards.md` says how to import them |
 | a first service | `examples/` |
 
 """

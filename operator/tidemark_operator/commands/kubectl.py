@@ -1,7 +1,7 @@
 """`kubectl tidemark`: the executable `kubectl-tidemark`, which kubectl finds on PATH.
 
-`kubectl tidemark status` is `tidemark status --cluster`; it becomes that process, so both have the same options,
-messages and exit codes.
+`kubectl tidemark status` is `tidemark status --cluster`, and so for `inspect`; it becomes that process, so both have
+the same options, messages and exit codes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ _HELP = """\
 Usage: kubectl tidemark VERB [OPTIONS] [ARGUMENTS]
 
 Verbs:
-  status  One screen about an InferenceService of the cluster: what runs, why not, and what to do.
-          Without a name: a table of those in the namespace; -A: in all namespaces.
-  render  Print the Kubernetes objects that a manifest stands for; asks no cluster.
+  status   One screen about an InferenceService of the cluster: what runs, why not, and what to do.
+           Without a name: a table of those in the namespace; -A: in all namespaces.
+  inspect  Look at all services of the namespace, with -A of the cluster, and say what needs a hand.
+  render   Print the Kubernetes objects that a manifest stands for; asks no cluster.
 
 Examples:
   kubectl tidemark status
   kubectl tidemark status NAME -n NAMESPACE
   kubectl tidemark status NAME --wait 300 && echo ready
+  kubectl tidemark inspect -A
 
 `kubectl tidemark VERB --help` explains one verb. kubectl takes options after the verb only.
 What else there is needs no cluster: `tidemark --help`.
 """
-_WORDS = {"status": ("status", "--cluster"), "render": ("render",)}
+_WORDS = {"status": ("status", "--cluster"), "inspect": ("inspect", "--cluster"), "render": ("render",)}
 """Verb -> the words of `tidemark` that it stands for."""
 
 

@@ -12,7 +12,8 @@ import typer
 
 from tidemark_operator import errors
 from tidemark_operator.cluster.kubernetes import connection
-from tidemark_operator.commands import operator_key, operator_logging, operator_process
+from tidemark_operator.commands import operator_inputs, operator_key, operator_logging, operator_process
+from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL
 
 
 class PullPolicy(StrEnum):
@@ -51,6 +52,22 @@ def command(
     model_store_host_path: Annotated[
         str, typer.Option(help="Folder on every node with models that `tidemark models` fetched", show_default=False)
     ] = "",
+    monitoring_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Label by which a site selects PodMonitors, rules and dashboards; may be given more than once",
+        ),
+    ] = None,
+    monitoring_namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where Prometheus runs: services with access.allowFrom let it in; may be given more than once"
+        ),
+    ] = None,
+    runbook_base_url: Annotated[
+        str, typer.Option(help="What the links of alerts begin with, unless a service says otherwise")
+    ] = RUNBOOK_BASE_URL,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +98,9 @@ def command(
         image_pull_policy=image_pull_policy,
         image_pull_secrets=tuple(image_pull_secret or ()),
         model_store_host_path=model_store_host_path or None,
+        monitoring_labels=operator_inputs.labels("--monitoring-label", monitoring_label or ()),
+        monitoring_namespaces=operator_inputs.namespaces("--monitoring-namespace", monitoring_namespace or ()),
+        runbook_base_url=operator_inputs.url("--runbook-base-url", runbook_base_url),
         namespaces=tuple(dict.fromkeys(namespace or ())) or ("",),
         lease_namespace=lease_namespace or None,
         listen=listen,

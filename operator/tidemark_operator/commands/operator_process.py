@@ -21,6 +21,8 @@ from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.cluster.kubernetes import access, api, backend, connection, lease, metrics
 from tidemark_operator.commands import operator_http, operator_key, operator_passes
+from tidemark_operator.monitoring import operator_metrics
+from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL
 from tidemark_operator.reconcile import loop, reconciler
 
 LEASE_NAME = names.FIELD_MANAGER
@@ -42,6 +44,9 @@ class Options:
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     model_store_host_path: str | None = None
+    monitoring_labels: tuple[tuple[str, str], ...] = ()
+    monitoring_namespaces: tuple[str, ...] = ()
+    runbook_base_url: str = RUNBOOK_BASE_URL
     namespaces: tuple[str, ...] = ("",)
     """`("",)`: all."""
     lease_namespace: str | None = None
@@ -147,6 +152,7 @@ class _Operator:
             tokens=functools.partial(operator_key.token, self._options.key),
             settings=settings_.ReconcileSettings(),
             clock=self._clock,
+            rolled_back=cluster.counts.rolled_back,
         )
         passes = operator_passes.Passes(work.run, self._metrics.reconciled)
         stop_watching = asyncio.Event()
@@ -182,6 +188,7 @@ class _Operator:
         while not self._synced:
             try:
                 await cluster.resync.compare()
+                await cluster.optional.look()
                 self._synced = True
             except errors.Unavailable as error:
                 _log.warning("listing failed, trying again: %s", error)
@@ -195,9 +202,10 @@ class _Operator:
             settings=settings_.QueueSettings(),
             clock=self._clock,
         )
-        self._metrics.read_at_scrape(metrics.QUEUE_DEPTH, lambda: [((), float(len(work.queue)))])
+        self._metrics.read_at_scrape(operator_metrics.QUEUE_DEPTH, lambda: [((), float(len(work.queue)))])
         async with asyncio.TaskGroup() as group:
             group.create_task(cluster.resync.run())
+            group.create_task(cluster.optional.run())
             group.create_task(work.run())
 
     def _make_cluster(self) -> backend.KubernetesCluster:
@@ -220,6 +228,9 @@ class _Operator:
             image_pull_secrets=self._options.image_pull_secrets,
             operator_namespace=self._namespace if self._options.source.in_pod else None,
             model_store_host_path=self._options.model_store_host_path,
+            monitoring_labels=self._options.monitoring_labels,
+            monitoring_namespaces=self._options.monitoring_namespaces,
+            runbook_base_url=self._options.runbook_base_url,
         )
 
     def _live(self) -> operator_http.Verdict:

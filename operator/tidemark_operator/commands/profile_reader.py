@@ -12,7 +12,7 @@ import httpx
 import msgspec
 from prometheus_client import parser
 
-from tidemark_operator import errors
+from tidemark_operator import errors, http_reading
 from tidemark_runtime.contract import http, metrics, status
 
 TIMEOUT_SECONDS = 10.0
@@ -76,22 +76,33 @@ class Engine:
     def __init__(self, url: str, ca_file: Path | None = None) -> None:
         """Raises `NotAnEngine` for a text that is no address, and for a CA file that cannot be used."""
         parts = _address(url)
-        self._base = f"{parts.scheme}://{parts.netloc}"
+        self._base = shown(url)
         verify = _trusted(ca_file) if parts.scheme == "https" else False  # reading a system's certificates takes 40 ms
-        self._client = httpx.Client(verify=verify, timeout=TIMEOUT_SECONDS, follow_redirects=False)
+        auth = None
+        if parts.username is not None:
+            auth = (parse.unquote(parts.username), parse.unquote(parts.password or ""))
+        self._client = httpx.Client(verify=verify, timeout=TIMEOUT_SECONDS, follow_redirects=False, auth=auth)
 
     def look(self) -> Look:
         """Raises `NotAnEngine` with what is there instead, and what to do."""
+        found = self.ask_status()
+        if not found.memory.pages_total:
+            raise NotAnEngine(f"{self._base}: the engine is {found.state}: {found.message} Ask again when it is ready")
+        return Look(found, self.ask_samples())
+
+    def ask_status(self) -> status.EngineStatus:
+        """Of an engine in any state, also one that loads. Raises `NotAnEngine`."""
         try:
-            found = msgspec.json.decode(self._get(http.STATUS_PATH), type=status.EngineStatus)
+            return msgspec.json.decode(self._get(http.STATUS_PATH), type=status.EngineStatus)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotAnEngine(
                 f"{self._base}{http.STATUS_PATH} is no status of a Tidemark engine: {error}. Name the address of an "
                 "engine or of a service's URL, not of the operator or of another server"
             ) from error
-        if not found.memory.pages_total:
-            raise NotAnEngine(f"{self._base}: the engine is {found.state}: {found.message} Ask again when it is ready")
-        return Look(found, _samples(self._get(http.METRICS_PATH).decode("utf-8", errors="replace")))
+
+    def ask_samples(self) -> Samples:
+        """Its metrics. Raises `NotAnEngine`."""
+        return parsed(self._get(http.METRICS_PATH).decode("utf-8", errors="replace"))
 
     def close(self) -> None:
         self._client.close()
@@ -99,7 +110,9 @@ class Engine:
     def _get(self, path: str) -> bytes:
         url = self._base + path
         try:
-            answer = self._client.get(url)
+            answer = http_reading.read(self._client, "GET", url, seconds=TIMEOUT_SECONDS, most_bytes=_MOST_BYTES)
+        except http_reading.Broken as error:
+            raise NotAnEngine(f"{url}: {error}") from error
         except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have is found only here
             raise _no_address(self._base) from error
         except httpx.ConnectError as error:
@@ -109,9 +122,16 @@ class Engine:
         except httpx.HTTPError as error:
             remedy = "Does it speak HTTPS? Then write https://" if self._base.startswith("http:") else "Try http://"
             raise NotAnEngine(f"{url}: no HTTP answer: {error}. {remedy}") from error
-        if answer.status_code != httpx.codes.OK or len(answer.content) > _MOST_BYTES:
-            raise NotAnEngine(f"{url}: HTTP {answer.status_code}, expected 200 of a Tidemark engine. Check the address")
+        if answer.status != httpx.codes.OK:
+            raise NotAnEngine(f"{url}: HTTP {answer.status}, expected 200 of a Tidemark engine. Check the address")
         return answer.content
+
+
+def shown(url: str) -> str:
+    """An engine's address as it may be shown and kept: without a password, and without what follows the port, which
+    is not asked. Raises `NotAnEngine` for a text that is no address."""
+    parts = _address(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _address(url: str) -> parse.SplitResult:
@@ -127,7 +147,9 @@ def _address(url: str) -> parse.SplitResult:
 
 
 def _no_address(url: str) -> NotAnEngine:
-    return NotAnEngine(f"URL: got {url!r}, expected http://HOST:PORT or https://HOST:PORT of one engine")
+    return NotAnEngine(
+        f"URL: got {url.rpartition('@')[2]!r}, expected http://HOST:PORT or https://HOST:PORT of one engine"
+    )
 
 
 def _trusted(ca_file: Path | None) -> ssl.SSLContext:
@@ -146,7 +168,7 @@ def _why_not(error: httpx.ConnectError) -> str:
     return f"cannot connect: {text}. Does the engine run, and is this its port?"
 
 
-def _samples(text: str) -> Samples:
+def parsed(text: str) -> Samples:
     """Raises `NotAnEngine` for a text that is not Prometheus'."""
     values: dict[str, dict[Labels, float]] = {}
     try:

@@ -32,7 +32,9 @@ def command(
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="Instead: the rules for a plain Prometheus.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="With --monitoring: a folder for rules, examples, runbooks.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --monitoring: a folder for rules, examples, runbooks, dashboards.")
+    ] = None,
     runbook_base_url: Annotated[
         str | None, typer.Option(metavar="URL", help="With --monitoring: where alerts find their runbooks.")
     ] = None,
@@ -54,15 +56,22 @@ def command(
         )
     services = api.load_file(file)
     facts = plan.Facts(image=image, admin_token=TOKEN_PLACEHOLDER)
-    objects = [_readable(item) for service in services for item in plan.wanted(service, facts)]
+    objects = [_readable(item) for service in services for item in _objects(service, facts)]
     for service in services:
         for warning in effects.warnings(service):
             typer.echo(f"warning: {service.name}: {warning}", err=True)
+        if (fit := plan.fit(service, {})).refused:
+            typer.echo(f"warning: {service.name}: CapacityFit would be False: {fit.message}", err=True)
     if output is Output.JSON:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2, ensure_ascii=False)
     else:
         text = plan.to_yaml(objects).rstrip("\n")
     typer.echo(text)
+
+
+def _objects(service: api.InferenceService, facts: plan.Facts) -> list[dict[str, Any]]:
+    """As on a cluster that has every kind."""
+    return [*plan.wanted(service, facts), *plan.monitoring(service, facts)]
 
 
 def _refuse(option: str, value: object, expected: str) -> None:

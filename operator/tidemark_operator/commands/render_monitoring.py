@@ -1,4 +1,4 @@
-"""`tidemark render --monitoring`: rules, examples and runbooks for a site with a plain Prometheus."""
+"""`tidemark render --monitoring`: rules, examples, runbooks and dashboards for a site with a plain Prometheus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from tidemark_operator import errors
-from tidemark_operator.monitoring import site
+from tidemark_operator.monitoring import dashboard_files, site
 from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL, Thresholds
 
 
@@ -18,10 +18,11 @@ def run(out: Path | None, runbook_base_url: str | None, *, with_operator: bool) 
     if out is None:
         typer.echo(site.rules(thresholds)[site.RULES].rstrip("\n"))
         return
-    files = site.files(thresholds)
+    dashboards = dashboard_files.files(thresholds.runbook_base_url, with_operator=with_operator)
+    files = {**site.files(thresholds), **dashboards}
     for path, text in files.items():
         _write(out / path, text)
-    typer.echo(f"wrote {len(files)} files to {out}: {site.RULES} for `rule_files:`, examples, and runbooks")
+    typer.echo(f"wrote {len(files)} files to {out}: {site.RULES} for `rule_files:`, examples, runbooks, and dashboards")
 
 
 def _address(given: str | None) -> str:

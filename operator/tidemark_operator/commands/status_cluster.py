@@ -45,7 +45,7 @@ class Target:
         self._source = dict(source)
         self._name: str = options.name or ""
         self._namespace: str = source["namespace"]
-        self._kubectl = _kubectl(options)
+        self._kubectl = kubectl(options)
 
     def overview(self) -> dict[str, Any]:
         """The same document that a `tidemark up` gives, and more."""
@@ -71,7 +71,7 @@ def opened(options: argparse.Namespace) -> Iterator[Target]:
     if options.kubeconfig:
         environment["KUBECONFIG"] = options.kubeconfig
     with asyncio.Runner() as runner:
-        connection, context = runner.run(_connect(environment, options.context))
+        connection, context = runner.run(connect(environment, options.context))
         try:
             namespace = options.namespace or connection.namespace or _DEFAULT_NAMESPACE
             source = {
@@ -83,17 +83,17 @@ def opened(options: argparse.Namespace) -> Iterator[Target]:
             reader = status_reader.Reader(connection, api_.Api(connection, _SETTINGS))
             yield Target(runner, reader, options, source)
         finally:
-            runner.run(_closed(connection.__aexit__(None, None, None)))
+            runner.run(closed(connection.__aexit__(None, None, None)))
 
 
-async def _closed(closing: Coroutine[Any, Any, Value]) -> Value:
+async def closed(closing: Coroutine[Any, Any, Value]) -> Value:
     """Connections end in the turn of the loop after they were closed."""
     result = await closing
     await asyncio.sleep(0)
     return result
 
 
-async def _connect(environment: Mapping[str, str], context: str | None) -> tuple[connection_.Connection, str]:
+async def connect(environment: Mapping[str, str], context: str | None) -> tuple[connection_.Connection, str]:
     """An open connection, and the name of the context it is to. Raises `errors.ClusterError`."""
     source = connection_.Source(environment, context)
     name = IN_POD if source.in_pod else _context(environment, context)
@@ -118,7 +118,7 @@ def _context(environment: Mapping[str, str], wanted: str | None) -> str:
     return wanted or str(current["name"])
 
 
-def _kubectl(options: argparse.Namespace) -> str:
+def kubectl(options: argparse.Namespace) -> str:
     """How kubectl is called for the same cluster."""
     words = ["kubectl"]
     if options.kubeconfig:

@@ -78,6 +78,17 @@ class Reader:
         there = f"There are: {', '.join(known)}" if known else "There is none in this namespace; -A lists all"
         raise errors.NotFound(f"no InferenceService {key.name!r} in namespace {key.namespace!r}. {there}")
 
+    async def objects(self, service: interface.Object) -> Around:
+        """The objects that say how it should be and how its pods are; no history, no events, no engine is asked."""
+        name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+        not_read: list[str] = []
+        deployment, pods = await asyncio.gather(
+            _or(not_read, "Deployment", self._get("Deployment", namespace, names.deployment(name)), None),
+            _or(not_read, "pods", self._list("Pod", namespace, f"{names.SERVICE_LABEL}={name}"), []),
+        )
+        config_map = await _or(not_read, "ConfigMap", self._config_map(name, namespace, deployment), None)
+        return Around(deployment=deployment, config_map=config_map, pods=pods, not_read=sorted(not_read))
+
     async def around(self, service: interface.Object) -> Around:
         """Everything else that the screen shows."""
         name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
@@ -205,14 +216,20 @@ def annotation(owner: Mapping[str, Any] | None, key: str) -> str:
     return str((metadata.get("annotations") or {}).get(key, ""))
 
 
-def proxy_path(pod: Mapping[str, Any]) -> str:
-    """Where the API server passes `GET /status` on to the engine of a pod."""
+def proxy_path(pod: Mapping[str, Any], path: str = http.STATUS_PATH) -> str:
+    """Where the API server passes `GET` of a path on to the engine of a pod."""
+    scheme, port = listens(pod)
+    target = f"{scheme}:{pod['metadata']['name']}:{port}"
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{target}/proxy{path}"
+
+
+def listens(pod: Mapping[str, Any]) -> tuple[str, int]:
+    """Scheme and port of the engine of a pod."""
     containers = pod["spec"].get("containers") or [{}]
     container = next((item for item in containers if item.get("name") == names.CONTAINER), containers[0])
     ports = container.get("ports") or ()
     port = next((item["containerPort"] for item in ports if item.get("name") == names.PORT_NAME), http.CONTAINER_PORT)
-    target = f"{engines_.scheme_of(container)}:{pod['metadata']['name']}:{port}"
-    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{target}/proxy{http.STATUS_PATH}"
+    return engines_.scheme_of(container), int(port)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

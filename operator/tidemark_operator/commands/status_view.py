@@ -14,8 +14,8 @@ from tidemark_operator.commands import status_advice, status_pods, status_text
 _NUM_EVENTS = 6
 _NUM_REVISIONS = 4
 _BAD_WHEN_TRUE = frozenset({"Degraded", "MemoryPressure", "LossyKV"})
-_NOTICES = frozenset({"LossyKV"})
-"""There only while there is something to know, and nothing to repair."""
+_NOTICES = frozenset({"LossyKV", "MonitoringReady"})
+"""Where they are not good there is something to know; the service is as it should be."""
 _SHORT = 60
 """Characters of a message that may stand there twice."""
 _NEUTRAL = frozenset({"Progressing"})
@@ -90,7 +90,7 @@ def _conditions(look: _Look) -> Iterator[status_text.Line]:
         mark, style = ("✓", "green") if _is_good(condition) else ("✗", "red")
         if condition["status"] == "Unknown":
             mark, style = "?", "yellow"
-        elif condition["type"] in _NOTICES:
+        elif condition["type"] in _NOTICES and mark == "✗":
             mark, style = "!", "yellow"
         since = status_text.age(condition["lastTransitionTime"], look.now)
         again = len(condition["message"]) > _SHORT and condition["message"] in told

@@ -7,5 +7,17 @@ from tidemark_operator.plan.engine_config import build as engine_document
 from tidemark_operator.plan.engine_config import config_hash, restart_hash, soft_limit
 from tidemark_operator.plan.facts import Facts
 from tidemark_operator.plan.wanted import to_yaml, wanted
+from tidemark_operator.plan.watching import objects as monitoring
 
-__all__ = ["Facts", "Fit", "config_hash", "engine_document", "fit", "restart_hash", "soft_limit", "to_yaml", "wanted"]
+__all__ = [
+    "Facts",
+    "Fit",
+    "config_hash",
+    "engine_document",
+    "fit",
+    "monitoring",
+    "restart_hash",
+    "soft_limit",
+    "to_yaml",
+    "wanted",
+]

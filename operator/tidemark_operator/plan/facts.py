@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -22,3 +24,9 @@ class Facts:
     """Where the operator runs: a NetworkPolicy must let it in. None: outside the cluster."""
     model_store_host_path: str | None = None
     """Folder on every node with models that `tidemark models` fetched; None: the image holds them."""
+    monitoring_labels: tuple[tuple[str, str], ...] = ()
+    """On what Prometheus and Grafana select by labels, beside those of the service's own spec."""
+    monitoring_namespaces: tuple[str, ...] = ()
+    """Where Prometheus runs: a NetworkPolicy must let it in."""
+    runbook_base_url: str = RUNBOOK_BASE_URL
+    """Where alerts find their runbooks, unless the service's own spec says otherwise."""

@@ -17,8 +17,10 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 def build(service: api.InferenceService, facts: facts_.Facts) -> dict[str, Any]:
     """One rule for incoming connections; whatever it does not name is refused. Outgoing ones are not restricted.
 
-    The operator's namespace is let in as well, for `/status` and `/admin`. Kubelets, and with them the probes, always
-    get in: no policy holds for a pod's own node. The port is a number: some network plugins know no names of ports.
+    The operator's namespace is let in as well, for `/status` and `/admin`, and where the operator was told which, the
+    namespaces of Prometheus: there is one port, so with it whatever else runs in those. Kubelets, and with them the
+    probes, always get in: no policy holds for a pod's own node. The port is a number: some network plugins know no
+    names of ports.
     """
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -29,7 +31,7 @@ def build(service: api.InferenceService, facts: facts_.Facts) -> dict[str, Any]:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {
-                    "from": [*map(_peer, service.spec.access.allow_from), *_operator(facts)],
+                    "from": [*map(_peer, service.spec.access.allow_from), *map(_namespace, _watchers(service, facts))],
                     "ports": [{"port": http.CONTAINER_PORT, "protocol": "TCP"}],
                 }
             ],
@@ -50,7 +52,12 @@ def _selector(selector: operations.Selector) -> dict[str, Any]:
     return {"matchLabels": dict(sorted(selector.match_labels.items()))} if selector.match_labels else {}
 
 
-def _operator(facts: facts_.Facts) -> list[dict[str, Any]]:
-    if facts.operator_namespace is None:
-        return []
-    return [{"namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: facts.operator_namespace}}}]
+def _watchers(service: api.InferenceService, facts: facts_.Facts) -> list[str]:
+    """Namespaces, each once."""
+    operator = [facts.operator_namespace] if facts.operator_namespace is not None else []
+    prometheus = facts.monitoring_namespaces if service.spec.monitoring.enabled else ()
+    return list(dict.fromkeys([*operator, *prometheus]))
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: name}}}

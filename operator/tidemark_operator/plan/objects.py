@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemark_operator import api, names
+from tidemark_operator.plan import facts as facts_
 
 
 def metadata(service: api.InferenceService, name: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -17,6 +18,14 @@ def metadata(service: api.InferenceService, name: str, annotations: dict[str, st
         made["annotations"] = dict(sorted(annotations.items()))
     if service.metadata.uid:
         made["ownerReferences"] = [owner(service)]
+    return made
+
+
+def monitoring_metadata(service: api.InferenceService, name: str, facts: facts_.Facts) -> dict[str, Any]:
+    """Of a child that Prometheus or Grafana select by a site's labels (B081): the operator's, then the service's."""
+    made = metadata(service, name)
+    sites = {**dict(facts.monitoring_labels), **service.spec.monitoring.labels}
+    made["labels"] = {**dict(sorted(sites.items())), **made["labels"]}
     return made
 
 

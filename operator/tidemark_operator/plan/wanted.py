@@ -15,6 +15,7 @@ from tidemark_operator.plan import (
     deployment,
     disruption_budget,
     engine_config,
+    evaluation,
     network_policy,
     service_account,
 )
@@ -37,6 +38,7 @@ def wanted(service: api.InferenceService, facts: facts_.Facts) -> list[dict[str,
         *([disruption_budget.build(service)] if disruption_budget.helps(service) else []),
         cluster_service.build(service, engine),
         deployment.build(service, engine, facts),
+        *([job] if (job := evaluation.build(service, engine, facts)) is not None else []),
     ]
 
 

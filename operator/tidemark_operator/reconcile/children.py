@@ -14,7 +14,7 @@ from tidemark_operator import errors, names
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
-from tidemark_operator.plan import drift
+from tidemark_operator.plan import drift, watching
 
 KINDS = (
     "ServiceAccount",
@@ -24,6 +24,8 @@ KINDS = (
     "Service",
     "Deployment",
     "ControllerRevision",
+    "CronJob",
+    *watching.KINDS,
 )
 """Kinds that a plan may hold and that may be read."""
 LASTING_KINDS = ("Service", "Deployment")
@@ -59,7 +61,7 @@ class Children:
         sealed = [drift.sealed(manifest) for manifest in wanted]
         for manifest in sealed:
             try:
-                applied = await self._apply(document, manifest)
+                applied = await self.apply(document, manifest)
             except errors.ClusterError as error:
                 failures.append(error)
                 await self._cluster.record_event(
@@ -77,7 +79,9 @@ class Children:
         """The service is gone."""
         self._written.pop(interface.Key("Secret", own.namespace, names.admin_secret(own.name)), None)
 
-    async def _apply(self, document: interface.Object, manifest: interface.Object) -> interface.Object | None:
+    async def apply(self, document: interface.Object, manifest: interface.Object) -> interface.Object | None:
+        """A sealed manifest, where the object differs from it; the object as it is now, None where nobody may read it.
+        Raises `errors.ClusterError`."""
         key = interface.key_of(manifest)
         if key.kind in WRITE_ONLY_KINDS:
             await self._write_unread(key, manifest)

@@ -12,9 +12,9 @@ from tidemark_operator import errors, names
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
-from tidemark_operator.reconcile import children, queue
+from tidemark_operator.reconcile import children, evaluations, queue
 
-WATCHED_KINDS = (names.KIND, *children.KINDS, "Pod")
+WATCHED_KINDS = (names.KIND, *children.KINDS, "Pod", evaluations.JOB)
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_operator.status import lossy, pressure, tightening
+from tidemark_operator.status import evaluation, lossy, pressure, tightening
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ def of(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
     yield from _pressure(before, after)
     yield from _soft_limit(before.get("tightened") or {}, after.get("tightened") or {}, after)
     yield from _lossy(before, after)
+    yield from _evaluation(before, after)
 
 
 def condition(status: Mapping[str, Any], type_: str) -> dict[str, Any]:
@@ -74,3 +75,13 @@ def _lossy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News
     old, new = condition(before, lossy.TYPE), condition(after, lossy.TYPE)
     if new.get("status") == "True" and old.get("status") != "True":
         yield News("Warning", lossy.TYPE, str(new["message"]))
+
+
+def _evaluation(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
+    """Each one that failed, and the first that passes after it."""
+    old, new = condition(before, evaluation.TYPE), condition(after, evaluation.TYPE)
+    job, job_before = ((status.get("evaluation") or {}).get("job") for status in (after, before))
+    if new.get("status") == "False" and job != job_before:
+        yield News("Warning", f"Evaluation{new['reason']}", str(new["message"]))
+    elif new.get("status") == "True" and old.get("status") != "True":
+        yield News("Normal", "EvaluationPassed", str(new["message"]))

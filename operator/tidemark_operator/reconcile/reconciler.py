@@ -17,11 +17,14 @@ from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.plan import drift, history
-from tidemark_operator.reconcile import children, configuration, news, queue, rollout, verdict
-from tidemark_operator.status import pressure, tightening
+from tidemark_operator.reconcile import children, configuration, evaluations, news, queue, rollout, verdict, watching
+from tidemark_operator.status import monitoring as status_monitoring
+from tidemark_operator.status import pressure, tightening, volumes
 
 Tokens = Callable[[str], str]
 """From the uid of a service to the token of its engines' `/admin`."""
+RolledBack = Callable[[interface.Key], None]
+"""Told of each service whose revision failed and was replaced by the last good one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Reconciler:
         settings: settings_.ReconcileSettings,
         clock: clock_.Clock,
         local: bool = False,
+        rolled_back: RolledBack = lambda _: None,
     ) -> None:
         self._cluster = cluster
         self._facts = facts
@@ -66,7 +70,9 @@ class Reconciler:
         self._settings = settings
         self._clock = clock
         self._local = local
+        self._rolled_back = rolled_back
         self._children = children.Children(cluster, settings, clock)
+        self._watching = watching.Watching(cluster, self._children)
         self._configuration = configuration.Configuration(cluster, settings, clock)
         self._felt: dict[interface.Key, datetime.datetime] = {}
         """When a pass last saw memory pressure."""
@@ -76,6 +82,7 @@ class Reconciler:
         document = await self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._children.forget(key)
+            self._watching.forget(key)
             self._felt.pop(key, None)
             return queue.GONE
         try:
@@ -84,11 +91,12 @@ class Reconciler:
             await self._tell(document, status.invalid(document, error.problems, self._clock.now()))
             return None
         seen = await self._look(service, document)
-        outcome = await self._bring_in_order(seen)
-        computed = await self._observe(seen, outcome)
+        watched = await self._be_watched(seen)
+        outcome = await self._bring_in_order(seen, watched)
+        computed = await self._observe(seen, outcome, watched)
         await self._tell(document, computed)
-        if outcome.failures:
-            raise outcome.failures[0]
+        if failures := (*outcome.failures, *watched.failures):
+            raise failures[0]
         return self._next_look(computed, seen)
 
     async def _look(self, service: api.InferenceService, document: interface.Object) -> _Seen:
@@ -117,12 +125,21 @@ class Reconciler:
             tightened=tightened,
         )
 
-    async def _bring_in_order(self, seen: _Seen) -> children.Outcome:
+    async def _be_watched(self, seen: _Seen) -> watching.Watched:
+        """On this machine nobody would see the objects."""
+        if self._local:
+            return watching.Watched()
+        if seen.paused:
+            before = news.condition(seen.document.get("status") or {}, status_monitoring.TYPE)
+            return watching.Watched(condition=status_monitoring.kept(before))
+        return await self._watching.bring_in_order(seen.document, seen.acting.service, seen.facts)
+
+    async def _bring_in_order(self, seen: _Seen, watched: watching.Watched) -> children.Outcome:
         """What does not fit gets no pods: those that run go on, with the configuration that they have."""
         if seen.paused:
             return children.Outcome(seen.live, ())
         wanted = plan.wanted(seen.acting.service, seen.facts)
-        keep = _in_use(seen)
+        keep = _in_use(seen) | watched.keys
         if seen.fit.refused:
             wanted = [child for child in wanted if child["kind"] not in ("Deployment", "ConfigMap")]
         kept = _revisions_to_keep(seen)
@@ -130,7 +147,7 @@ class Reconciler:
         outcome = await self._children.bring_in_order(seen.document, wanted, keep)
         return outcome if not seen.fit.refused else dataclasses.replace(outcome, deployment=seen.live)
 
-    async def _observe(self, seen: _Seen, outcome: children.Outcome) -> dict[str, Any]:
+    async def _observe(self, seen: _Seen, outcome: children.Outcome, watched: watching.Watched) -> dict[str, Any]:
         service, own = seen.acting.service, interface.key_of(seen.document)
         pods = await self._cluster.list("Pod", own.namespace, names.selector(own.name))
         answers = await asyncio.gather(*(self._cluster.engine_status(pod) for pod in pods))
@@ -139,16 +156,20 @@ class Reconciler:
         if not seen.paused and not seen.fit.refused:
             pushed = await self._configuration.push(pods, engines, self._wanted_configuration(seen))
         judged = await self._judge(seen, outcome, pods)
+        complaints = await self._complaints(pods)
         felt, tightened = self._answer_pressure(seen, pushed.engines)
         ignored = effects.warnings(service, local=self._local, model_store_host_path=self._facts.model_store_host_path)
         observed = status.Observed(
             deployment=outcome.deployment,
             pods=pods,
             engines=pushed.engines,
+            complaints=complaints,
             wanted_hash=plan.config_hash(service),
             rejected=pushed.rejected,
             url=await self._cluster.endpoint(own.namespace, names.service(own.name)),
-            warnings=[*ignored, *(str(failure) for failure in outcome.failures)],
+            warnings=[*ignored, *(str(failure) for failure in (*outcome.failures, *watched.failures))],
+            evaluation=await evaluations.look(self._cluster, service, seen.document),
+            monitoring=watched.condition,
             fits=seen.fit.fits,
             fit_message=seen.fit.message,
             paused=seen.paused,
@@ -159,6 +180,19 @@ class Reconciler:
             tightened=tightened,
         )
         return status.compute(service, observed, self._clock.now())
+
+    async def _complaints(self, pods: Sequence[interface.Object]) -> dict[str, Sequence[interface.Complaint]]:
+        """About pods that wait for their volumes for longer than a mount takes."""
+        stuck = [pod for pod in pods if volumes.is_waiting(pod) and self._waits_long(pod)]
+        found = await asyncio.gather(*(self._cluster.complaints(pod) for pod in stuck))
+        return {pod["metadata"]["name"]: said for pod, said in zip(stuck, found, strict=True)}
+
+    def _waits_long(self, pod: interface.Object) -> bool:
+        since = volumes.scheduled_at(pod)
+        if since is None:
+            return False
+        waited = self._clock.now() - datetime.datetime.fromisoformat(since.replace("Z", "+00:00"))
+        return waited.total_seconds() >= self._settings.volume_patience_seconds
 
     def _answer_pressure(
         self, seen: _Seen, engines: configuration.Engines
@@ -208,6 +242,7 @@ class Reconciler:
         if judged.failed and back is not None and service.spec.rollout.auto_rollback:
             message = f"The pods get the last spec that served (revision {back.number}). {judged.failed}"
             await self._cluster.record_event(seen.document, "Warning", "RolledBack", message)
+            self._rolled_back(interface.key_of(seen.document))
         return judged
 
     async def _tell(self, document: interface.Object, computed: dict[str, Any]) -> None:
@@ -223,7 +258,8 @@ class Reconciler:
         """Events tell everything but what the engines say of themselves."""
         ready, limits = news.condition(computed, "Ready"), self._settings
         if not seen.pods:
-            return limits.rewrite_secrets_seconds
+            is_waiting = news.condition(computed, status_monitoring.TYPE).get("status", "True") != "True"
+            return limits.max_unready_seconds if is_waiting else limits.rewrite_secrets_seconds
         if computed.get("tightened") != (seen.tightened.dump() if seen.tightened else None):
             return limits.unready_seconds  # the engines do not have it yet
         if ready.get("status") == "True":

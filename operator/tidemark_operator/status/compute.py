@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidemark_operator import api, errors, names
-from tidemark_operator.status import conditions, findings, lossy, rollout
+from tidemark_operator.status import conditions, evaluation, finding, findings, lossy, rollout
 from tidemark_operator.status import observed as observed_
 from tidemark_operator.status.conditions import Condition
 from tidemark_runtime.contract.status import EngineState, EngineStatus
@@ -37,6 +37,8 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         _model_ready(engines, cause),
         _capacity_fit(observed, engines, cause),
         _config_applied(observed),
+        *([evaluated] if (evaluated := evaluation.condition(observed.evaluation)) is not None else []),
+        *([observed.monitoring] if observed.monitoring is not None else []),
         *([observed.memory_pressure] if observed.memory_pressure is not None else []),
         *([lossy_kv] if lossy_kv is not None else []),
     ]
@@ -53,6 +55,7 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         "devices": _devices(service.spec.hardware),
         "kv": _kv(engines),
         "shape": _shape(engines) or service.status.get("shape"),
+        "evaluation": observed.evaluation,
         "tightened": observed.tightened.dump() if observed.tightened is not None else None,
     }
     return {
@@ -85,45 +88,45 @@ def _cause(
     service: api.InferenceService,
     observed: observed_.Observed,
     progress: rollout.Rollout,
-    found: Sequence[findings.Finding],
-) -> findings.Finding:
+    found: Sequence[finding.Finding],
+) -> finding.Finding:
     """The one thing to say about a service that is not Ready."""
     if observed.paused:
-        return findings.Finding(
+        return finding.Finding(
             "Paused", f"The annotation {names.PAUSED_ANNOTATION} is set: nothing is changed or repaired.", problem=False
         )
     if observed.running_revision is not None:
-        return findings.Finding(
+        return finding.Finding(
             "RolledBack",
             f"The rollout of this spec failed: {observed.failed.rstrip('.')}. The pods run revision "
             f"{observed.running_revision}, the last that served. {observed.retry}",
         )
     if service.spec.suspend:
-        return findings.Finding("Suspended", "spec.suspend is true; set it to false to start the pods.", problem=False)
+        return finding.Finding("Suspended", "spec.suspend is true; set it to false to start the pods.", problem=False)
     if service.replicas == 0:
-        return findings.Finding("ScaledToZero", "spec.replicas is 0; raise it to start pods.", problem=False)
+        return finding.Finding("ScaledToZero", "spec.replicas is 0; raise it to start pods.", problem=False)
     if observed.fits is False:
-        return findings.Finding("DoesNotFit", observed.fit_message)
+        return finding.Finding("DoesNotFit", observed.fit_message)
     if observed.deployment is None:
-        return findings.Finding("Creating", "The objects are being created.", problem=False)
+        return finding.Finding("Creating", "The objects are being created.", problem=False)
     if progress.refused:
-        return findings.Finding("PodsRefused", progress.refused)
+        return finding.Finding("PodsRefused", progress.refused)
     problems = [item for item in found if item.problem]
     if problems:
         more = f" ({len(problems)} pods have a problem.)" if len(problems) > 1 else ""
-        return findings.Finding(problems[0].reason, problems[0].message + more)
+        return finding.Finding(problems[0].reason, problems[0].message + more)
     if progress.stuck:
-        return findings.Finding("ProgressDeadlineExceeded", progress.stuck)
+        return finding.Finding("ProgressDeadlineExceeded", progress.stuck)
     if found:
         return found[0]
     if not progress.done:
-        return findings.Finding(
+        return finding.Finding(
             "RollingOut", f"{progress.updated} of {progress.wanted} pods have the current spec.", problem=False
         )
-    return findings.Finding("Starting", "The pods start.", problem=False)
+    return finding.Finding("Starting", "The pods start.", problem=False)
 
 
-def _ready(observed: observed_.Observed, progress: rollout.Rollout, cause: findings.Finding) -> Condition:
+def _ready(observed: observed_.Observed, progress: rollout.Rollout, cause: finding.Finding) -> Condition:
     """True only for the spec that is wanted now (B069), and only while a pod answers."""
     held_back = observed.running_revision is not None or observed.fits is False
     if progress.done and progress.ready and progress.wanted and not held_back:
@@ -131,7 +134,7 @@ def _ready(observed: observed_.Observed, progress: rollout.Rollout, cause: findi
     return Condition("Ready", "False", cause.reason, cause.message)
 
 
-def _progressing(service: api.InferenceService, progress: rollout.Rollout, cause: findings.Finding) -> Condition:
+def _progressing(service: api.InferenceService, progress: rollout.Rollout, cause: finding.Finding) -> Condition:
     if progress.stuck and service.replicas:
         return Condition("Progressing", "False", "ProgressDeadlineExceeded", progress.stuck)
     if progress.done and progress.ready >= progress.wanted:
@@ -139,13 +142,13 @@ def _progressing(service: api.InferenceService, progress: rollout.Rollout, cause
     return Condition("Progressing", "True", cause.reason, cause.message)
 
 
-def _degraded(cause: findings.Finding) -> Condition:
+def _degraded(cause: finding.Finding) -> Condition:
     if cause.problem:
         return Condition("Degraded", "True", cause.reason, cause.message)
     return Condition("Degraded", "False", "AsExpected", "Nothing is wrong.")
 
 
-def _model_ready(engines: Sequence[EngineStatus], cause: findings.Finding) -> Condition:
+def _model_ready(engines: Sequence[EngineStatus], cause: finding.Finding) -> Condition:
     if any(engine.state in _LOADED for engine in engines):
         return Condition("ModelReady", "True", "Loaded", "The model is loaded.")
     if engines or cause.problem:
@@ -153,7 +156,7 @@ def _model_ready(engines: Sequence[EngineStatus], cause: findings.Finding) -> Co
     return Condition("ModelReady", "Unknown", cause.reason, "No engine has answered yet.")
 
 
-def _capacity_fit(observed: observed_.Observed, engines: Sequence[EngineStatus], cause: findings.Finding) -> Condition:
+def _capacity_fit(observed: observed_.Observed, engines: Sequence[EngineStatus], cause: finding.Finding) -> Condition:
     """The plan's answer before any pod exists; what the engines found comes on top of it."""
     if observed.fits is False:
         return Condition("CapacityFit", "False", "DoesNotFit", observed.fit_message)

@@ -11,10 +11,15 @@ Truth = Literal["True", "False", "Unknown"]
 
 TYPES = (
     *("Ready", "Available", "Progressing", "Degraded", "ModelReady", "CapacityFit", "ConfigApplied"),
+    "MonitoringReady",
     "MemoryPressure",
+    "EvaluationPassed",
     "LossyKV",
 )
 """In the order in which they are shown. Of Degraded and MemoryPressure True is bad, of LossyKV a notice."""
+BAD_WHEN_TRUE = frozenset({"Degraded", "MemoryPressure"})
+NOT_JUDGED = frozenset({"Progressing", "LossyKV"})
+"""Neither good nor bad by themselves."""
 _MAX_MESSAGE = 4096
 
 
@@ -26,6 +31,11 @@ class Condition:
     status: Truth
     reason: str
     message: str
+
+
+def is_bad(type_: str, status: str) -> bool:
+    """Whether somebody should look at it. Unknown is not good."""
+    return type_ not in NOT_JUDGED and status != ("False" if type_ in BAD_WHEN_TRUE else "True")
 
 
 def truth(value: bool) -> Truth:

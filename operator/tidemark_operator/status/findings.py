@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tidemark_operator.status import observed as observed_
+from tidemark_operator.status import volumes
+from tidemark_operator.status.finding import Finding
 from tidemark_runtime.contract import reasons
 from tidemark_runtime.contract.status import EngineState, EngineStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that keeps a pod from serving."""
-
-    reason: str
-    """CamelCase, for conditions."""
-    message: str
-    problem: bool = True
-    """False: it passes by itself, as loading does."""
-
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -42,14 +31,17 @@ def of(observed: observed_.Observed) -> list[Finding]:
     for pod in sorted(observed.pods, key=lambda pod: str(pod["metadata"]["name"])):
         if pod["metadata"].get("deletionTimestamp"):
             continue
-        finding = of_pod(pod, observed.engines.get(pod["metadata"]["name"]))
+        name = pod["metadata"]["name"]
+        finding = of_pod(pod, observed.engines.get(name), observed.complaints.get(name, ()))
         if finding is not None:
             found.append(finding)
     return sorted(found, key=lambda finding: not finding.problem)
 
 
-def of_pod(pod: Mapping[str, Any], engine: EngineStatus | None = None) -> Finding | None:
-    """Why this pod does not serve; None where it does."""
+def of_pod(
+    pod: Mapping[str, Any], engine: EngineStatus | None = None, complaints: volumes.Complaints = ()
+) -> Finding | None:
+    """Why this pod does not serve; None where it does. `complaints`: the cluster's warnings about it."""
     status = pod.get("status") or {}
     unschedulable = _unschedulable(status)
     if unschedulable is not None:
@@ -65,7 +57,10 @@ def of_pod(pod: Mapping[str, Any], engine: EngineStatus | None = None) -> Findin
         return _of_engine(engine)
     if status.get("phase") == "Failed":
         return Finding(str(status.get("reason") or "PodFailed"), str(status.get("message") or "The pod has failed."))
-    return None if _is_ready(status) else Finding("Starting", "The pod starts.", problem=False)
+    if _is_ready(status):
+        return None
+    stuck = volumes.finding(complaints) if volumes.is_waiting(pod) else None
+    return stuck or Finding("Starting", "The pod starts.", problem=False)
 
 
 def warnings(engines: Mapping[str, EngineStatus | None]) -> list[str]:

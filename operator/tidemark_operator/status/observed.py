@@ -19,6 +19,8 @@ class Observed:
     pods: Sequence[Mapping[str, Any]] = ()
     engines: Mapping[str, EngineStatus | None] = field(default_factory=dict)
     """Pod name -> its `/status` document; None: it did not answer."""
+    complaints: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    """Pod name -> reason and message of the cluster's warnings about a pod that waits for its volumes."""
     wanted_hash: str | None = None
     """`plan.config_hash`: what the engines should report."""
     rejected: Mapping[str, str] = field(default_factory=dict)
@@ -41,5 +43,9 @@ class Observed:
     """None: nobody has looked."""
     tightened: tightening_.Tightened | None = None
     """The soft limit in place of the spec's; None: the spec's."""
+    evaluation: Mapping[str, Any] | None = None
+    """`status.evaluation`; None: no schedule asks for it."""
+    monitoring: conditions.Condition | None = None
+    """None: it is off."""
     warnings: Sequence[str] = ()
     """Sentences of `effects.unsupported` and of whoever observed."""

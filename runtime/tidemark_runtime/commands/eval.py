@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 from tidemark_runtime import errors, model_store
-from tidemark_runtime.commands import eval_calibrate, eval_terminal
+from tidemark_runtime.commands import eval_calibrate, eval_configuration, eval_terminal
 from tidemark_runtime.evaluation import configurations, items, page, results, sensitivity, tables
 from tidemark_runtime.model import identity, sources
 from tidemark_runtime.planning import page_layout
@@ -178,6 +178,7 @@ def run(
 
 
 app.command("calibrate")(eval_calibrate.calibrate)
+app.command("configuration")(eval_configuration.evaluate)
 
 
 @app.command("sensitivity")

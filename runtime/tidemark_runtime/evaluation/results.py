@@ -42,7 +42,8 @@ class Limits:
 
 
 def over(result: Result, limits: Limits) -> list[str]:
-    """One sentence for each limit that a configuration breaks. With a map, K and V without it are only beside."""
+    """One sentence for each limit that a configuration breaks. With a map, K and V without it are only beside.
+    A figure that is no number, as broken arithmetic makes it, is within no limit."""
     with_map = any(entry.map is not None for entry in result.configurations)
     found = []
     for entry in result.configurations:
@@ -50,10 +51,10 @@ def over(result: Result, limits: Limits) -> list[str]:
             continue
         if entry.text is None:
             continue
-        if limits.max_kl is not None and entry.text.mean_kl > limits.max_kl:
+        if limits.max_kl is not None and not entry.text.mean_kl <= limits.max_kl:
             found.append(f"{entry.name}: mean KL {entry.text.mean_kl:.3g} is over --max-kl {limits.max_kl:g}")
         rise, most = entry.text.perplexity_rise, limits.max_perplexity_rise
-        if most is not None and rise > most:
+        if most is not None and not rise <= most:
             found.append(f"{entry.name}: perplexity rises by {rise:.3%}, over --max-perplexity-rise {most:.3%}")
     return found
 

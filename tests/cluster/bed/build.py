@@ -76,6 +76,16 @@ def build(say: Say) -> None:
             say(f"built {program.name} ({number} of {len(todo)}, {time.monotonic() - started:.0f} s)")
 
 
+def definition_files(found: versions.Definitions) -> list[Path]:
+    """Where they lie, fetched where they are not there yet. Raises `BuildError`."""
+    if obstacle := machine.go_obstacle():
+        raise errors.BuildError(f"{found.path} cannot be fetched: {obstacle}")
+    with _lock():
+        told = _go(machine.cache_folder(), "mod", "download", "-json", f"{found.path}@{found.version}")
+    folder = Path(json.loads(told)["Dir"])
+    return [folder / name for name in found.files]
+
+
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
     with (machine.cache_folder() / "build.lock").open("w") as file:

@@ -69,6 +69,32 @@ MODULES = (
     ),
 )
 
+
+@dataclass(frozen=True)
+class Definitions:
+    """Kinds of somebody else's operator: files of a module that is fetched and not built."""
+
+    path: str
+    version: str
+    files: tuple[str, ...]
+    """Below the module's folder."""
+
+
+PROMETHEUS_OPERATOR = Definitions(
+    "github.com/prometheus-operator/prometheus-operator",
+    "v0.85.0",
+    tuple(
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml"
+        for plural in ("podmonitors", "prometheusrules")
+    ),
+)
+GRAFANA_OPERATOR = Definitions(
+    "github.com/grafana/grafana-operator/v5",
+    "v5.19.4",
+    ("config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml",),
+)
+DEFINITIONS = (PROMETHEUS_OPERATOR, GRAFANA_OPERATOR)
+
 API_PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 """All that the smaller bed needs."""
 POD_PROGRAM = "pod-program"

@@ -166,3 +166,10 @@ def test_no_heading_is_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
         console.print(part)
     assert "share of" in written.getvalue()
     assert "…" not in written.getvalue()
+
+
+def test_where_a_step_takes_too_long_no_more_places_are_advised() -> None:
+    of, figures = engine(running=2), seen(mean_wait_seconds=1.5)
+    which, _ = profile_advice.bottleneck(of, figures)
+    assert which is profile_advice.Bottleneck.TIME
+    assert [change.setting for change in profile_advice.changes(of, figures, which)] == ["replicas"]

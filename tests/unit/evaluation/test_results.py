@@ -78,6 +78,12 @@ def test_limits_name_what_breaks_them() -> None:
     ]
 
 
+def test_what_is_no_number_is_within_no_limit() -> None:
+    found = result(entry(math.nan, math.nan))
+    assert results.over(found, results.Limits()) == []
+    assert len(results.over(found, results.Limits(0.02, 0.004))) == 2
+
+
 def test_with_a_map_the_limits_are_for_the_map() -> None:
     found = result(entry(0.5, 0.5), entry(0.01, 0.0, name="int8 + map", rules={"rules": []}))
     assert results.over(found, results.Limits(0.02, 0.004)) == []

@@ -83,6 +83,21 @@ _FIELDS: dict[str, dict[str, Any]] = {
             "changed": _text("When it was last moved."),
         },
     },
+    "evaluation": {
+        "type": "object",
+        "description": "What the last evaluation said; there only where a schedule asks for them.",
+        "properties": {
+            "job": _text("Which Job it was."),
+            "time": _text("When it ended."),
+            "passed": {"type": "boolean", "description": "Whether it kept to the limits of `spec.evaluation`."},
+            "message": _text("The figures, or why there are none."),
+            "configuration": _text("What was compared with the unquantized model."),
+            "configHash": _text("Of the engine's configuration that was evaluated."),
+            "meanKl": {"type": "number", "description": "Mean KL divergence, in nats."},
+            "perplexityRise": {"type": "number", "description": "A ratio: 0.01 is one per cent."},
+            "intervalSeconds": _count("Longest time between two runs by the schedule."),
+        },
+    },
     "warnings": {
         "type": "array",
         "description": "Fields that were set and have no effect in this version, and what the engines warn of.",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from tidemark_operator import errors, names
@@ -34,6 +35,14 @@ class Page:
     """Asks for the next part; empty: this was the last."""
 
 
+class WatchedChange(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    """A word of `interface.Change`, or BOOKMARK."""
+    object: msgspec.Raw
+
+
 class Api:
     """Every method raises `errors.ClusterError`."""
 
@@ -50,13 +59,22 @@ class Api:
             return None
 
     async def page(
-        self, kind: kinds.Kind, namespace: str, *, after: str = "", selector: str | None = None, cached: bool = True
+        self,
+        kind: kinds.Kind,
+        namespace: str,
+        *,
+        after: str = "",
+        selector: str | None = None,
+        fields: str | None = None,
+        cached: bool = True,
     ) -> Page:
-        """A part of the objects of a kind; `namespace` empty: of all. `cached`: the API server may answer from
-        memory, slightly late."""
+        """A part of the objects of a kind; `namespace` empty: of all. `selector`: of labels; `fields`: of fields.
+        `cached`: the API server may answer from memory, slightly late."""
         query = {"limit": str(self._settings.list_page)}
         if selector:
             query["labelSelector"] = selector
+        if fields:
+            query["fieldSelector"] = fields
         if after:
             query["continue"] = after
         elif cached:
@@ -128,6 +146,38 @@ class Api:
         except errors.NotFound:
             return
 
+    async def watch(self, kind: kinds.Kind, namespace: str, version: str) -> AsyncIterator[WatchedChange]:
+        """Every change since `version`, bookmarks included, until the server ends the answer. Raises `Conflict` when
+        the server no longer knows what happened since then, `NotFound` when the kind is gone."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(self._settings.watch_seconds),
+        }
+        if kind.selector:
+            query["labelSelector"] = kind.selector
+        path = kind.path(namespace)
+        what = f"{kind.plural}.{kind.group} ({path})"
+        async with self._connection.streaming(path, query, self._settings.watch_inactivity_seconds) as response:
+            if response.status != 200:
+                raise _translate(response.status, await response.read(), "watch", what)
+            async for line in _lines(response.content):
+                change = msgspec.json.decode(line, type=WatchedChange)
+                if change.type == "ERROR":
+                    code = msgspec.json.decode(change.object, type=_Status).code
+                    raise _translate(code, bytes(change.object), "watch", what)
+                yield change
+
+    async def resources(self, path: str) -> frozenset[str]:
+        """Plural names of the kinds of a group and version; none where the API server does not know it."""
+        status, body = await self._connection.request("GET", path)
+        if status == 404:
+            return frozenset()
+        if status != 200:
+            raise _translate(status, body, "get", path)
+        return frozenset(item.name for item in msgspec.json.decode(body, type=_ResourceList).resources)
+
     async def exists(self, path: str) -> bool:
         """Whether the API server knows a path, such as a group and version."""
         status, body = await self._connection.request("GET", path)
@@ -159,6 +209,14 @@ class Api:
         return answer
 
 
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
 class _ListMetadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     next: str | None = msgspec.field(default=None, name="continue")
@@ -176,7 +234,22 @@ class _Details(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
+    code: int = 0
     details: _Details | None = None
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Of any length: aiohttp's own reader of lines gives up at 128 KiB, and an object may be larger."""
+    pieces: list[bytes] = []
+    async for chunk in content.iter_any():
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            pieces.append(piece)
+            line = b"".join(pieces)
+            pieces.clear()
+            if line.strip():
+                yield line
+        pieces.append(rest)
 
 
 def _translate(status: int, body: bytes, verb: str, what: str) -> errors.ClusterError:

@@ -4,7 +4,7 @@ into the cache at once, so that the next pass sees them."""
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -17,16 +17,32 @@ from tidemark_operator.cluster import engines, interface
 from tidemark_operator.cluster.kubernetes import activity as activity_
 from tidemark_operator.cluster.kubernetes import api as api_
 from tidemark_operator.cluster.kubernetes import cache as cache_
-from tidemark_operator.cluster.kubernetes import kinds, metrics, nodes, recorder, resync, subscription
+from tidemark_operator.cluster.kubernetes import (
+    kinds,
+    metrics,
+    nodes,
+    optional_kinds,
+    pod_events,
+    recorder,
+    resync,
+    service_counts,
+    service_series,
+    subscription,
+)
+from tidemark_operator.monitoring import operator_metrics
 from tidemark_runtime.contract import status as contract
 
 _PORTS = {"http": 80, "https": 443}
+
+_JOB_LABEL = "batch.kubernetes.io/job-name"
+"""On every pod of a Job, since Kubernetes 1.27."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class KubernetesCluster:
-    """`feed` is told by watches; `recorder.run` and `resync.run` are to run beside the reconcile loop."""
+    """`feed` is told by watches; `recorder.run`, `resync.run` and `optional.run` are to run beside the reconcile
+    loop."""
 
     def __init__(
         self,
@@ -45,20 +61,26 @@ class KubernetesCluster:
         self._api = api
         self._engines = engines.Engines(http, engine_settings)
         self._nodes = nodes.Nodes(api, settings, clock)
+        self._pod_events = pod_events.PodEvents(api, settings, clock)
         self.cache = cache_.Cache()
         self.activity = activity_.Activity([kind.name for kind in kinds.WATCHED], namespaces, clock)
         self.resync = resync.Resync(
             api, self.cache, self.activity, namespaces, settings=settings, clock=clock, rng=random.Random()
         )
+        self.optional = optional_kinds.OptionalKinds(
+            api, self.cache, self.resync, namespaces, settings=settings, clock=clock
+        )
         self.recorder = recorder.Recorder(
             api, identity, settings=recorder_settings, clock=clock, dropped=metrics_.event_dropped
         )
-        metrics_.conditions_at_scrape(self._conditions)
+        self.counts = service_counts.ServiceCounts(self.cache)
+        metrics_.services_at_scrape(service_series.ServiceSeries(self.cache, self.counts).samples)
         metrics_.read_at_scrape(
-            metrics.WATCH_AGE, lambda: (((kind,), age) for kind, age in self.activity.ages().items())
+            operator_metrics.WATCH_AGE, lambda: (((kind,), age) for kind, age in self.activity.ages().items())
         )
         metrics_.read_at_scrape(
-            metrics.CACHED_OBJECTS, lambda: (((kind,), float(count)) for kind, count in self.cache.counts().items())
+            operator_metrics.CACHED_OBJECTS,
+            lambda: (((kind,), float(count)) for kind, count in self.cache.counts().items()),
         )
 
     def feed(self, change: str | None, document: interface.Object) -> None:
@@ -103,6 +125,9 @@ class KubernetesCluster:
         body = await self._api.patch_status(key, status)
         return self._keep(_decode(body)) if body is not None else None
 
+    async def lacks(self, kind: str, namespace: str) -> interface.Lack | None:
+        return self.optional.lacks(kind, namespace)
+
     async def watch(self, kind: str, namespace: str) -> AsyncIterator[interface.WatchEvent]:
         """`namespace` empty: all that are watched."""
         async for event in subscription.Subscription(self.cache, kind, namespace).events():
@@ -110,6 +135,16 @@ class KubernetesCluster:
 
     async def record_event(self, about: interface.Object, type_: str, reason: str, message: str) -> None:
         self.recorder.record(about, type_, reason, message)
+
+    async def pods_of_job(self, job: interface.Key) -> Sequence[interface.Object]:
+        page = await self._api.page(
+            kinds.TABLE["Pod"], job.namespace, selector=f"{_JOB_LABEL}={job.name}", cached=False
+        )
+        found = [_decode(bytes(raw)) for raw in page.items]
+        return sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+
+    async def complaints(self, pod: interface.Object) -> Sequence[interface.Complaint]:
+        return await self._pod_events.complaints(pod)
 
     async def engine_status(self, pod: interface.Object) -> contract.EngineStatus | None:
         where = address(pod)
@@ -147,11 +182,6 @@ class KubernetesCluster:
             self.cache.put(document)
         return document
 
-    def _conditions(self) -> Iterator[metrics.ServiceCondition]:
-        for key, entry in self.cache.entries(names.KIND):
-            for condition in msgspec.json.decode(entry.body, type=_Service).status.conditions:
-                yield metrics.ServiceCondition(key.namespace, key.name, condition.type, condition.status)
-
 
 def address(pod: Mapping[str, Any]) -> engines.Address | None:
     """Where the pod's engine can be asked; None when there is nobody to ask yet, or any more."""
@@ -165,16 +195,3 @@ def address(pod: Mapping[str, Any]) -> engines.Address | None:
             if port is not None:
                 return engines.Address(status["podIP"], port, engines.scheme_of(container))
     return None
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = "Unknown"
-
-
-class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
-
-
-class _Service(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)

@@ -8,6 +8,7 @@ promises since 1.35 that clients may compare them.)
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -25,15 +26,25 @@ Listener = Callable[[interface.Change, interface.Key, bytes], None]
 """Told of every change, with the object as JSON."""
 
 
+_PACK_BYTES = 4096
+_PACKED_FIRST = b"x"
+"""What zlib's output begins with; an object's JSON begins with a brace."""
+
+
 class Entry(NamedTuple):
     """One object."""
 
-    body: bytes
-    """JSON without managedFields."""
+    stored: bytes
+    """`body`, compressed where it is large: rules and dashboards of a thousand services are 10 MB and not 100."""
     version: int
     uid: str
     service: str | None
     """Value of `names.SERVICE_LABEL`."""
+
+    @property
+    def body(self) -> bytes:
+        """JSON without managedFields."""
+        return zlib.decompress(self.stored) if self.stored.startswith(_PACKED_FIRST) else self.stored
 
 
 class Cache:
@@ -92,7 +103,7 @@ class Cache:
         if version <= max(before.version if before else -1, self._graves.get(key, -1)):
             return key
         service = (metadata.get("labels") or {}).get(names.SERVICE_LABEL)
-        entry = Entry(_encode(document), version, metadata.get("uid", ""), service)
+        entry = Entry(_stored(_encode(document)), version, metadata.get("uid", ""), service)
         self._kinds.setdefault(key.kind, {})[key] = entry
         self._graves.pop(key, None)
         self._index(key, before, entry)
@@ -134,6 +145,10 @@ class Cache:
     def _tell(self, change: interface.Change, key: interface.Key, entry: Entry) -> None:
         for listener in list(self._listeners):
             listener(change, key, entry.body)
+
+
+def _stored(body: bytes) -> bytes:
+    return zlib.compress(body, 1) if len(body) > _PACK_BYTES else body
 
 
 def version_of(document: Mapping[str, Any]) -> int:

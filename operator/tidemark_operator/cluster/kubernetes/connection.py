@@ -7,11 +7,12 @@ hour) is used by both from the next request on, and no watch is cut for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib import parse
@@ -116,6 +117,24 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or "no answer in time"
             raise errors.Unavailable(f"{self.server} does not answer: {reason}") from error
+
+    @contextlib.asynccontextmanager
+    async def streaming(
+        self, path: str, query: Mapping[str, str], silence_seconds: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that goes on, whatever its status; one that says nothing for so long is given up. Raises
+        `errors.Unavailable`, also for what goes wrong while it is read."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._settings.connect_seconds, sock_read=silence_seconds
+        )
+        try:
+            async with (
+                self.watching_session(lambda *_: None) as session,
+                session.get(f"{self.server}{path}{_query(query)}", timeout=timeout) as response,
+            ):
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.Unavailable(f"{self.server} stopped answering: {str(error) or 'no answer in time'}") from error
 
     def watching_session(self, observer: Observer) -> aiohttp.ClientSession:
         """A session of its own for watches, which are long; whoever asks for it closes it."""

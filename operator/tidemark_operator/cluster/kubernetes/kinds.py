@@ -24,6 +24,8 @@ class Kind:
     labelled: bool = True
     """Of a watched kind: only objects that carry `names.SERVICE_LABEL` are streamed to us."""
     namespaced: bool = True
+    optional: bool = False
+    """Somebody else's: a cluster may have it, get it later, or lose it."""
 
     @property
     def api_version(self) -> str:
@@ -47,10 +49,15 @@ _ROWS = (
     Kind(names.KIND, names.GROUP, names.VERSION, names.PLURAL, watched=True, labelled=False),
     Kind("ConfigMap", "", "v1", "configmaps", watched=True),
     Kind("ControllerRevision", "apps", "v1", "controllerrevisions", watched=True),
+    Kind("CronJob", "batch", "v1", "cronjobs", watched=True),
     Kind("Deployment", "apps", "v1", "deployments", watched=True),
+    Kind("Job", "batch", "v1", "jobs", watched=True),
     Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", watched=True),
     Kind("Pod", "", "v1", "pods", watched=True),
     Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", watched=True),
+    Kind("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors", watched=True, optional=True),
+    Kind("PrometheusRule", "monitoring.coreos.com", "v1", "prometheusrules", watched=True, optional=True),
+    Kind("GrafanaDashboard", "grafana.integreatly.org", "v1beta1", "grafanadashboards", watched=True, optional=True),
     Kind("Service", "", "v1", "services", watched=True),
     Kind("ServiceAccount", "", "v1", "serviceaccounts", watched=True),
     Kind("Secret", "", "v1", "secrets"),
@@ -61,7 +68,10 @@ _ROWS = (
 )
 
 TABLE: Mapping[str, Kind] = MappingProxyType({row.name: row for row in _ROWS})
-WATCHED: tuple[Kind, ...] = tuple(row for row in _ROWS if row.watched)
+WATCHED: tuple[Kind, ...] = tuple(row for row in _ROWS if row.watched and not row.optional)
+"""Those that every cluster with our definition has."""
+OPTIONAL: tuple[Kind, ...] = tuple(row for row in _ROWS if row.optional)
+"""The cache holds them, too, as long as they are there."""
 
 
 class Target(NamedTuple):

@@ -85,9 +85,10 @@ class Resync:
         for kind in kinds.WATCHED:
             if names is None or kind.name in names:
                 for namespace in self._namespaces:
-                    await self._compare(kind, namespace)
+                    await self.compare_kind(kind, namespace)
 
-    async def _compare(self, kind: kinds.Kind, namespace: str) -> None:
+    async def compare_kind(self, kind: kinds.Kind, namespace: str) -> int:
+        """One kind in one namespace (empty: in all); the version of the list. Raises `errors.ClusterError`."""
         seen: set[interface.Key] = set()
         version, after = 0, ""
         while True:
@@ -105,6 +106,7 @@ class Resync:
                 break
         self._activity.worked(kind.name, namespace)
         self._drop_vanished(kind, namespace, seen, version)
+        return version
 
     def _drop_vanished(self, kind: kinds.Kind, namespace: str, seen: set[interface.Key], version: int) -> None:
         """An object that is newer than the list proves nothing by not being in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -118,6 +118,10 @@ class LocalCluster:
     async def patch_status(self, key: interface.Key, status: Mapping[str, Any]) -> interface.Object | None:
         return self.objects.patch_status(key, status)
 
+    async def lacks(self, kind: str, namespace: str) -> interface.Lack | None:
+        """Nobody on this machine would act on such an object."""
+        return interface.Lack("NotInstalled", f"`tidemark up` has no {kind}")
+
     async def watch(self, kind: str, namespace: str) -> AsyncIterator[interface.WatchEvent]:
         async for event in self.objects.watch(kind):
             if event.object["metadata"]["namespace"] == namespace:
@@ -125,6 +129,13 @@ class LocalCluster:
 
     async def record_event(self, about: interface.Object, type_: str, reason: str, message: str) -> None:
         self._events.record(about, type_, reason, message)
+
+    async def pods_of_job(self, job: interface.Key) -> Sequence[interface.Object]:
+        """Nobody runs Jobs here."""
+        return []
+
+    async def complaints(self, pod: interface.Object) -> Sequence[interface.Complaint]:
+        return self._events.complaints(str(pod["metadata"]["uid"]))
 
     async def engine_status(self, pod: interface.Object) -> contract.EngineStatus | None:
         where = _address(pod)

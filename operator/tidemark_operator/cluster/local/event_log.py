@@ -45,6 +45,16 @@ class EventLog:
         )
         self._forget()
 
+    def complaints(self, uid: str) -> list[interface.Complaint]:
+        """Warnings about the object, the latest first."""
+        found = [
+            event
+            for event in self._objects.list("Event")
+            if event["involvedObject"]["uid"] == uid and event["type"] == "Warning"
+        ]
+        found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]), reverse=True)
+        return [interface.Complaint(event["reason"], event["message"]) for event in found]
+
     def _forget(self) -> None:
         events = self._objects.list("Event")
         events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))

@@ -54,7 +54,7 @@ def test_any_text_is_a_size_or_a_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["0 3 * * 0", "*/5 * * * *", "0 0 1,15 * mon-fri", "59 23 31 dec 7", "0-30/10 * * * *", "@daily"]
+    "schedule", ["0 3 * * 0", "*/5 * * * *", "0 0 1,15 * mon-fri", "59 23 31 dec 6", "0-30/10 * * * *", "@daily"]
 )
 def test_good_schedules(schedule: str) -> None:
     assert cron.problem(schedule) is None
@@ -63,7 +63,7 @@ def test_good_schedules(schedule: str) -> None:
 @pytest.mark.parametrize(
     "schedule",
     ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *",
-     "a * * * *", "@reboot", "1,,2 * * * *", "*/ * * * *", "-1 * * * *"],
+     "a * * * *", "@reboot", "1,,2 * * * *", "*/ * * * *", "-1 * * * *", "0 3 * * 7", "0 3 * * 5-7", "0 0 30 2 *", "0 0 31 4,6,9,11 *"],
 )  # fmt: skip
 def test_bad_schedules(schedule: str) -> None:
     assert cron.problem(schedule)

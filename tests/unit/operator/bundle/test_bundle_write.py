@@ -79,6 +79,7 @@ def test_a_bundle_holds_what_a_site_needs(tmp_path: Path, archives: Archives, wh
         ".containerignore",
         f"wheels/operator/tidemark_inference-{VERSION}-py3-none-any.whl",
         "wheels/operator/requirements.txt",
+        "dashboards/grafana/overview.zh.json",
         "docs/operations/README.md",
         "docs/operations/install.md",
         "docs/reference/inferenceservice.md",

@@ -300,11 +300,12 @@ def test_kubectl_tidemark_always_asks_the_cluster(
         raise Started
 
     monkeypatch.setattr("os.execv", execv)
-    for verb in (["status", "demo", "--wait", "9"], ["render", "FILE"]):
+    for verb in (["status", "demo", "--wait", "9"], ["inspect", "-A"], ["render", "FILE"]):
         with pytest.raises(Started):
             kubectl.main(verb)
     assert [words[1:] for words in started] == [
         ["-P", "-m", "tidemark_operator", "status", "--cluster", "demo", "--wait", "9"],
+        ["-P", "-m", "tidemark_operator", "inspect", "--cluster", "-A"],
         ["-P", "-m", "tidemark_operator", "render", "FILE"],
     ]
     for words, code in (([], 0), (["--help"], 0), (["up"], 2)):
@@ -313,7 +314,7 @@ def test_kubectl_tidemark_always_asks_the_cluster(
         assert ended.value.code == code
     shown = capsys.readouterr()
     assert shown.out.count("Usage: kubectl tidemark VERB") == 2
-    assert "verb 'up' is not known, expected one of status, render" in shown.err
+    assert "verb 'up' is not known, expected one of status, inspect, render" in shown.err
 
 
 # What is shown

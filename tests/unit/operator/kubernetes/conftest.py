@@ -90,9 +90,16 @@ class FakeApi:
         self.objects.pop(key, None)
 
     async def page(
-        self, kind: kinds.Kind, namespace: str, *, after: str = "", selector: str | None = None, cached: bool = True
+        self,
+        kind: kinds.Kind,
+        namespace: str,
+        *,
+        after: str = "",
+        selector: str | None = None,
+        fields: str | None = None,
+        cached: bool = True,
     ) -> api_.Page:
-        self._called("list", f"{kind.name} {namespace}")
+        self._called("list", f"{kind.name} {namespace}" + (f" {fields}" if fields else ""))
         found = [
             item
             for key, item in sorted(self.objects.items())

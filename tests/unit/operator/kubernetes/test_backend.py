@@ -169,6 +169,6 @@ async def test_conditions_are_exported_until_the_service_is_gone(
     cluster.feed("ADDED", made(names.KIND, "new", 5))
     text = counted.exposition().decode()
     assert 'condition="Ready"' in text
-    assert 'service="new"' not in text
+    assert 'service="new",condition=' not in text
     cluster.feed("DELETED", made(names.KIND, "chat", 6))
     assert 'condition="Ready"' not in counted.exposition().decode()

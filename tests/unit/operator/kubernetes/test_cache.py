@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,16 @@ async def test_a_slow_reader_gets_only_the_latest_state(cache: cache_.Cache, mad
 async def _next(events: Any) -> tuple[str, str]:
     event = await anext(events)
     return event.change, event.object["metadata"]["name"]
+
+
+def test_a_large_object_takes_little_memory_and_comes_back_whole(made: Made) -> None:
+    """Rules and dashboards, of every service."""
+    cache = cache_.Cache()
+    heard: list[bytes] = []
+    cache.listen(lambda *change: heard.append(change[2]))
+    document = made("ConfigMap", "large", 7, data={"text": "a line that is like others\n" * 2000})
+    key = cache.put(document)
+    entry = cache.entry(key)
+    assert entry is not None
+    assert len(entry.stored) < len(entry.body) / 20
+    assert json.loads(entry.body) == json.loads(heard[0]) == cache.get(key) == document

@@ -21,7 +21,7 @@ def test_a_foreign_path_is_none_of_ours(path: str) -> None:
 
 
 def test_what_the_loop_watches_is_in_the_cache() -> None:
-    assert set(loop.WATCHED_KINDS) == {kind.name for kind in kinds.WATCHED}
+    assert set(loop.WATCHED_KINDS) == {kind.name for kind in (*kinds.WATCHED, *kinds.OPTIONAL)}
 
 
 def test_secrets_are_written_and_never_cached() -> None:

@@ -31,7 +31,7 @@ def test_nothing_is_granted_by_star() -> None:
 
 def test_every_watched_kind_may_be_listed_and_watched() -> None:
     granted = {(row.group, row.resource): row.verbs for row in permissions.TABLE if row.scope is Scope.SERVICES}
-    for kind in kinds.WATCHED:
+    for kind in (*kinds.WATCHED, *kinds.OPTIONAL):
         assert {"list", "watch"} <= set(granted[kind.group, kind.plural])
     for name in (*children.KINDS, *children.WRITE_ONLY_KINDS):
         kind = kinds.TABLE[name]
@@ -101,4 +101,4 @@ async def test_what_cannot_be_done_without_ends_the_start_and_names_everything()
 def test_verbs_of_one_row_are_told_together() -> None:
     refused = [item for item in permissions.questions(("",), "system") if item.permission.resource == "events"]
     (line,) = access.check(refused)
-    assert line.startswith("create, patch events of events.k8s.io in all namespaces: without it ")
+    assert line.startswith("create, list, patch events of events.k8s.io in all namespaces: without it ")

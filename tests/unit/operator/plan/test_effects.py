@@ -42,8 +42,6 @@ def test_everything_without_effect_is_named_once() -> None:
     assert warned(manifests.full()) == [
         "spec.speculative",
         "spec.rollout.canary",
-        "spec.evaluation",
-        "spec.monitoring",
         "spec.hardware.resourceName: nvidia.com/gpu",
     ]
 
@@ -54,7 +52,6 @@ SAMPLES: dict[str, Any] = {
     "speculative": {"method": "ngram"},
     "rollout.canary": {"holdSeconds": 5},
     "evaluation": {"maxKl": 0.1},
-    "monitoring": {"enabled": True},
 }
 
 
@@ -104,6 +101,13 @@ def test_on_one_machine_only_this_machine_connects_whatever_is_allowed() -> None
     document = manifests.small(access={"allowFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]})
     assert warned(document) == []
     assert warned(document, local=True) == ["spec.access.allowFrom"]
+
+
+def test_on_one_machine_nobody_sees_a_pod_monitor() -> None:
+    document = manifests.small(monitoring={"labels": {"release": "mon"}})
+    assert warned(document) == []
+    assert warned(document, local=True) == ["spec.monitoring"]
+    assert warned(manifests.small(monitoring={"enabled": False}), local=True) == []
 
 
 def test_on_one_machine_nothing_is_scaled() -> None:

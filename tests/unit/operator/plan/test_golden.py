@@ -23,13 +23,23 @@ MODULES = {
     "Service": "cluster_service",
     "Deployment": "deployment",
     "ControllerRevision": "history",
+    "CronJob": "evaluation",
+    "PodMonitor": "pod_monitor",
+    "GrafanaDashboard": "dashboard",
 }
 """Kind -> the module that builds it: one file a kind."""
 FACTS = plan.Facts(
     image="registry.example.com/tidemark-runtime:1.2.3",
     admin_token="not-a-secret",
     operator_namespace="tidemark-system",
+    monitoring_labels=(("release", "overwritten"), ("team", "monitoring")),
+    monitoring_namespaces=("monitoring",),
+    runbook_base_url="http://tidemark.tidemark-system:8080/runbooks",
 )
+WATCHED = ("small", "full")
+"""Cases with what Prometheus and Grafana get."""
+LONG = ("ConfigMap", "PrometheusRule")
+"""Kinds of those that come from files that are compared with the code elsewhere."""
 
 
 def with_folder(path: str) -> dict[str, Any]:
@@ -55,7 +65,9 @@ def objects(case: str) -> dict[str, dict[str, Any]]:
     document, facts = CASES[case]
     service = api.parse(document)
     revision = history.build(service, history.current(service, ()))
-    return {item["kind"]: item for item in (*plan.wanted(service, facts), revision)}
+    watching = plan.monitoring(service, facts) if case in WATCHED else []
+    own = [item for item in watching if item["kind"] not in LONG]
+    return {item["kind"]: item for item in (*plan.wanted(service, facts), revision, *own)}
 
 
 FILES = [(case, kind) for case in CASES for kind in objects(case)]
@@ -78,4 +90,4 @@ def test_there_is_no_golden_file_without_a_test() -> None:
 def test_every_kind_that_a_plan_may_hold_has_a_golden_file() -> None:
     files = (ROOT / "operator/tidemark_operator/plan").glob("*.py")
     builders = {file.stem for file in files if '"apiVersion": ' in file.read_text(encoding="utf-8")}
-    assert builders - {"objects"} == {MODULES[kind] for _, kind in FILES}
+    assert builders - {"objects", "prometheus_rule"} == {MODULES[kind] for _, kind in FILES}

@@ -29,12 +29,19 @@ PODS: dict[str, dict[str, Any]] = {
     "full": manifests.full(),
     "image": manifests.changed("spec.model.source", {"image": {"reference": "r/m:1"}}),
     "suspended": manifests.small(suspend=True),
+    "evaluation": manifests.small(kvCache={"dtype": "int8"}, evaluation={"schedule": "@weekly"}),
 }
+"""Of the last, that of the evaluation; of the others, the engine's."""
 
 
 def template(document: dict[str, Any], **facts: Any) -> dict[str, Any]:
     wanted = plan.wanted(api.parse(document), plan.Facts(image="x", admin_token="t", **facts))
-    found: dict[str, Any] = wanted[-1]["spec"]["template"]
+    if document == PODS["evaluation"]:
+        (job,) = (item for item in wanted if item["kind"] == "CronJob")
+        found: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]
+    else:
+        (deployment,) = (item for item in wanted if item["kind"] == "Deployment")
+        found = deployment["spec"]["template"]
     return found
 
 
@@ -68,12 +75,12 @@ RULES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "host namespaces": lambda pod: not {"hostNetwork", "hostPID", "hostIPC"} & set(pod["spec"]),
     "privileged": lambda pod: every(pod, lambda context: not context.get("privileged", False)),
     "capabilities": lambda pod: every(pod, lambda context: context.get("capabilities") == {"drop": ["ALL"]}),
-    "host ports": lambda pod: all("hostPort" not in port for item in containers(pod) for port in item["ports"]),
+    "host ports": lambda pod: all("hostPort" not in port for item in containers(pod) for port in item.get("ports", ())),
     "host of probes": lambda pod: all("host" not in probe.get("httpGet", {}) for probe in probes_and_hooks(pod)),
     "AppArmor": lambda pod: (
         "appArmorProfile" not in pod["spec"]["securityContext"]
         and every(pod, lambda context: "appArmorProfile" not in context)
-        and not any("apparmor" in key for key in pod["metadata"]["annotations"])
+        and not any("apparmor" in key for key in pod["metadata"].get("annotations", {}))
     ),
     "SELinux": lambda pod: (
         "seLinuxOptions" not in pod["spec"]["securityContext"]

@@ -30,10 +30,12 @@ async def test_from_nothing_to_ready(bench: Bench) -> None:
 
 
 async def test_every_kind_of_the_plan_is_watched_and_cleaned(bench: Bench) -> None:
-    bench.put({"replicas": 2, "access": {"allowFrom": [{"podSelector": {}}]}})
+    bench.cluster.lacking.clear()
+    evaluated = {"kvCache": {"dtype": "int8"}, "evaluation": {"schedule": "@weekly"}}
+    bench.put({"replicas": 2, "access": {"allowFrom": [{"podSelector": {}}]}, **evaluated})
     await bench.run()
     assert set(bench.cluster.applied) == {*children.KINDS, *children.WRITE_ONLY_KINDS}
-    assert set(loop.WATCHED_KINDS) == {names.KIND, *children.KINDS, "Pod"}
+    assert set(loop.WATCHED_KINDS) == {names.KIND, *children.KINDS, "Job", "Pod"}
 
 
 async def test_an_idle_service_causes_no_writes(bench: Bench) -> None:
@@ -233,6 +235,7 @@ async def test_fields_without_effect_are_warned_of(bench: Bench) -> None:
 async def test_it_looks_more_often_while_it_is_not_ready(clock: Any) -> None:
     limits, bench = settings.ReconcileSettings(), Bench(clock)
     bench.cluster.pods_become_ready = False
+    bench.put({"monitoring": {"enabled": False}})
     assert await bench.run() == limits.rewrite_secrets_seconds, "no pods: events tell everything"
     bench.cluster.controller.sync(bench.child("Deployment"))
     assert await bench.run() == limits.unready_seconds
