@@ -1,0 +1,146 @@
+"""A site as the documentation has it: the chart, a service with the real engine, Prometheus and Alertmanager beside.
+
+Prometheus and Alertmanager are Debian's, processes of this machine, from which a bed's pods are reached. They run with
+the rendered files; `clock` makes every duration in these so many times shorter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import chart
+import yaml
+from alerting import inbox, programs, rendered, rule_clock
+from bed import cluster, control_plane, images, pods, running
+from drill import discovery
+
+from tidemark_operator import names
+from tidemark_operator.monitoring import site
+
+NAME = "drill"
+MODEL = "smollm2-135m"
+RELEASE = "tidemark"
+TARGETS = "targets.json"
+START_SECONDS = 400.0
+"""The kernels are compiled in the pod; the machine may be busy with other things."""
+IMAGES = ("localhost/tidemark/operator:0.1.0", "localhost/tidemark/engine:0.1.0")
+"""As `images.registry=localhost` makes the chart name them."""
+SOFT_LIMIT = 12
+LEAST_SCRAPE_INTERVAL = "1s"
+
+SERVICE: dict[str, Any] = {
+    "apiVersion": names.API_VERSION,
+    "kind": names.KIND,
+    "metadata": {"name": NAME},
+    "spec": {
+        "model": {"source": {"package": {"name": MODEL}}, "maxContextTokens": 1024},
+        "hardware": {"resourceName": "cpu", "count": 1, "memory": "2Gi"},
+        # Leaves about a thousand tokens of KV memory, which a few clients fill.
+        "kvCache": {"memoryUtilization": 0.45},
+        "scheduler": {"maxNumSeqs": SOFT_LIMIT, "maxNumBatchedTokens": 256},
+        "watermarks": {"response": "tighten"},
+        "rollout": {"drainSeconds": 0},
+        "podTemplate": {"resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "2"}}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    bed: running.Bed
+    system: str
+    """Namespace of the operator."""
+    user: str
+    """... and of the service."""
+    clock: float
+    files: rendered.Files
+    mail: inbox.Inbox
+    prometheus: programs.Prometheus
+    alertmanager: programs.Alertmanager
+    engine_url: str
+
+    def service(self) -> dict[str, Any]:
+        found = self.bed.get("tide", NAME, self.user)
+        assert found is not None
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        """Of the service itself."""
+        every = self.bed.objects("events.events.k8s.io", self.user)
+        return [event for event in every if event["regarding"].get("kind") == names.KIND]
+
+
+@contextlib.contextmanager
+def prepared(bed: running.Bed, folder: Path, clock: float) -> Iterator[Site]:
+    """With the service Ready and every target up."""
+    for image in IMAGES:
+        bed.load(images.host_python(image, ["tidemark"]))
+    with bed.namespace("system") as system, bed.namespace("user") as user, _installed(bed, system):
+        bed.apply(SERVICE, namespace=user)
+        base = f"{pods.reachable_url(bed, RELEASE, system)}/runbooks"
+        files = rendered.write(folder / "rendered", base)
+        engine_url = _engine(bed, user)
+        discovery.write(folder / TARGETS, _every_pod(bed))
+        with _watched(files, folder, clock) as watched:
+            made = Site(bed, system, user, clock, files, *watched, engine_url)
+            programs.until("both targets are up", lambda: _are_up(made), 60)
+            yield made
+
+
+@contextlib.contextmanager
+def _installed(bed: running.Bed, namespace: str) -> Iterator[None]:
+    helm, where = control_plane.program("helm"), ("-n", namespace)
+    options = ("--take-ownership", "--set=images.registry=localhost", "--set=images.pullPolicy=Never")
+    wait = ("--wait", "--timeout=240s")
+    bed.run([helm, "install", RELEASE, str(chart.CHART), *where, *options, *wait], seconds=300)
+    try:
+        yield
+    finally:
+        bed.run([helm, "uninstall", RELEASE, *where, "--ignore-not-found"], check=False)
+
+
+def _engine(bed: running.Bed, namespace: str) -> str:
+    """URL of the engine, once the service is Ready."""
+    wanted = (f"{names.PLURAL}.{names.GROUP}/{NAME}", "-n", namespace)
+    wait = ("--for=condition=Ready", f"--timeout={START_SECONDS:.0f}s")
+    done = bed.run([bed.kubectl_program, "wait", *wanted, *wait], seconds=START_SECONDS + 20, check=False)
+    assert done.returncode == 0, bed.kubectl("get", "tide,pods", "-n", namespace, "-o", "yaml")
+    return pods.reachable_url(bed, NAME, namespace)
+
+
+@contextlib.contextmanager
+def _watched(
+    files: rendered.Files, folder: Path, clock: float
+) -> Iterator[tuple[inbox.Inbox, programs.Prometheus, programs.Alertmanager]]:
+    rules = rule_clock.document(files.rules, clock)
+    (folder / site.RULES).write_text(yaml.safe_dump(rules, allow_unicode=True), encoding="utf-8")
+    config = rule_clock.document(files.document(site.PROMETHEUS_ON_KUBERNETES), clock)
+    config["global"]["scrape_interval"] = scrape_interval(config["global"]["scrape_interval"])
+    config = discovery.configured(config, folder / TARGETS)
+    with (
+        inbox.listening() as mail,
+        programs.alertmanager(folder, rendered.alertmanager(files, clock, mail.url)) as alertmanager,
+        programs.prometheus(folder, rendered.with_alertmanager(config, alertmanager.url)) as prometheus,
+    ):
+        yield mail, prometheus, alertmanager
+
+
+def scrape_interval(scaled: str) -> str:
+    """A second at least: a scrape that fails ends all series, and an engine under load may take half of one."""
+    return max(scaled, LEAST_SCRAPE_INTERVAL, key=rule_clock.seconds)
+
+
+def _every_pod(bed: running.Bed) -> list[cluster.Object]:
+    """Of all namespaces, as a Prometheus sees them that looks after the whole cluster."""
+    return list(json.loads(bed.kubectl("get", "pods", "--all-namespaces", "-o", "json"))["items"])
+
+
+def _are_up(made: Site) -> bool:
+    targets = made.prometheus.targets()
+    jobs = {target["labels"]["job"] for target in targets if target["health"] == "up"}
+    return jobs >= {site.ENGINE_JOB, site.OPERATOR_JOB}
