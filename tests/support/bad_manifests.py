@@ -309,6 +309,18 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
         ("value and valueFrom",),
     ),
     (f"{Q}.labels", {names.SERVICE_LABEL: "x"}, f'{Q}.labels["{names.SERVICE_LABEL}"]', ("a key of your own",)),
+    (
+        "spec.monitoring.runbookBaseUrl",
+        "https://wiki/{{x}}",
+        "spec.monitoring.runbookBaseUrl",
+        ("got 'https://wiki/{{x}}'", "a URL"),
+    ),
+    (
+        "spec.monitoring.labels",
+        {"tidemark.dev/x": "x"},
+        'spec.monitoring.labels["tidemark.dev/x"]',
+        ("a key of your own",),
+    ),
     (f"{Q}.labels", {"app.kubernetes.io/name": "x"}, f'{Q}.labels["app.kubernetes.io/name"]', ("Choose another",)),
     (f"{Q}.resources.limits", {"memory": "4GB"}, f"{Q}.resources.limits.memory", ("'4GB'", '"4Gi"')),
     (f"{Q}.resources.limits", {"memory": "4K"}, f"{Q}.resources.limits.memory", ("'4K'", '"4Gi"')),

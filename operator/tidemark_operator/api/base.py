@@ -126,6 +126,9 @@ _ANY_CASE_LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?"
 _PRINTED = r"[^\p{Cc}\p{Zl}\p{Zp}]"
 """Nothing that ends a line, moves a cursor or rings a bell: such a text goes into logs, headers and messages."""
 _VISIBLE = r"[^\s\p{Cc}]"
+_IN_URL = r"[^\s\p{Cc}{}<>|^`\"\\]"
+"""What no URL has unquoted (RFC 3986, appendix A, and RFC 3987) is refused: Prometheus would take `{{` for a template,
+and a file of rules with a wrong one not at all."""
 
 MAX_PREFIX_LENGTH = 253
 """Characters before the `/` of a label's or annotation's key."""
@@ -180,7 +183,7 @@ EnvName = Annotated[
     str, _text(r"[-._a-zA-Z][-._a-zA-Z0-9]*", 253), Expected("a variable's name: letters, digits, `-`, `_`, `.`")
 ]
 EnvValue = Annotated[str, _text(r"[^\x00]*", 32_768), Expected("text, without the character U+0000")]
-Url = Annotated[str, _text(rf"https?://{_VISIBLE}+", 2048), Expected("a URL that begins with http:// or https://")]
+Url = Annotated[str, _text(rf"https?://{_IN_URL}+", 2048), Expected("a URL that begins with http:// or https://")]
 AbsolutePath = Annotated[
     str,
     _text(rf"/{_PRINTED}*", 4096),

@@ -321,11 +321,11 @@ def environment_is_clear(doc: view.View) -> Iterator[Found]:
 
 
 def own_labels_untouched(doc: view.View) -> Iterator[Found]:
-    for kind in ("labels", "annotations"):
-        for key in doc.get("spec", "podTemplate", kind):
+    for at in (("podTemplate", "labels"), ("podTemplate", "annotations"), ("monitoring", "labels")):
+        for key in doc.get("spec", *at):
             if names.is_own(key):
                 yield (
-                    ("spec", "podTemplate", kind, key),
+                    ("spec", *at, key),
                     errors.Seen(f"the key {key!r}"),
                     "a key of your own",
                     "Keys of this domain are set by the operator. Choose another.",

@@ -2,7 +2,7 @@
 
     0  nothing at or above --fail-on was found
     1  something was
-    2  it could not look: wrong usage, or nobody answered
+    2  it could not look: wrong usage, or nobody answered, the Prometheus that was named among them
 
 With argparse, as `tidemark status`: both speak of the same clusters in the same words.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +26,12 @@ from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL
 EXIT_FOUND = 1
 EXIT_NOT_INSPECTED = 2
 _COLUMNS = 100
+_MATCH = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*=.+")
 _EXIT_CODES = """exit codes:
   0  nothing at or above --fail-on was found
   1  something was
-  2  it could not look: wrong usage, no such service, or nobody answered
+  2  it could not look: wrong usage, no such service, or nobody answered; or --prometheus did not, and all that was
+     seen without it is fine
 
 examples:
   tidemark inspect                                  the `tidemark up` of this machine
@@ -56,6 +59,10 @@ class InspectCommand:
         _show(document, options)
         if _is_found(document, options.fail_on):
             raise SystemExit(EXIT_FOUND)
+        if document["prometheusError"]:  # who asks for history and gets none must not take the rest for all of it
+            why = f"--prometheus gave no figures: {document['prometheusError']}"
+            sys.stderr.write(error_json.text(why) if as_json else f"tidemark: {why}\n")
+            raise SystemExit(EXIT_NOT_INSPECTED)
 
 
 def _is_found(document: dict[str, Any], fail_on: str) -> bool:
@@ -194,7 +201,7 @@ def _check(made: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.prometheus_service and not all(options.prometheus_service.partition("/")):
         made.error(f"--prometheus-service: got {options.prometheus_service!r}, expected NAMESPACE/NAME")
     for text in options.prometheus_match:
-        if not all(text.partition("=")):
+        if not _MATCH.fullmatch(text):
             made.error(f"--prometheus-match: got {text!r}, expected LABEL=VALUE, such as cluster=paris")
     if not options.prometheus and (options.prometheus_match or options.prometheus_token_file):
         made.error("--prometheus-match and --prometheus-token-file say nothing without --prometheus URL")

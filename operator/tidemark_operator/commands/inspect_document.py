@@ -29,6 +29,7 @@ def build(
         "language": language.value,
         "source": dict(source),
         "prometheus": facts.history.url or None,
+        "prometheusError": None if facts.history.why_none is None else facts.history.why_none.of(language),
         "services": [
             {
                 "name": service.title,

@@ -45,7 +45,9 @@ def read(
         except errors.PrometheusRefused as error:
             answers[query.name] = same(f"{query.name}: {error}")
     rules = answers.pop(_RULES.name)
-    alerts = rules if isinstance(rules, Text) else _alerts(source) if rules else _NO_RULES
+    alerts = rules if isinstance(rules, Text) else _alerts(source)
+    if not rules and not alerts:  # none fires, or there is nobody to make one fire; one that does says which
+        alerts = _NO_RULES
     return facts.History(url=source.url, answers=answers, alerts=alerts)
 
 

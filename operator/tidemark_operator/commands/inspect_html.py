@@ -53,7 +53,7 @@ def render(document: Mapping[str, Any]) -> str:
 def _body(document: Mapping[str, Any], language: Language) -> Iterator[str]:
     yield f"<h1>{words.TITLE.of(language)}</h1>"
     asked = [status_text.source(item) if isinstance(item, Mapping) else item for item in document["source"]["asked"]]
-    history = f"Prometheus {document['prometheus']}" if document["prometheus"] else words.NO_PROMETHEUS.of(language)
+    history = words.history(document, language)
     for line in (document["at"], *asked, history):
         yield f'<p class="dim">{_text(line)}</p>'
     yield from _counts(document["summary"], language)

@@ -65,7 +65,7 @@ def _head(document: Mapping[str, Any], language: Language) -> Iterator[_Line]:
     services, summary = document["services"], document["summary"]
     answered = sum(service["answered"] for service in services)
     engines = sum(len(service["engines"]) for service in services)
-    history = f"Prometheus {document['prometheus']}" if document["prometheus"] else words.NO_PROMETHEUS.of(language)
+    history = words.history(document, language)
     noun = words.SERVICE_ONE if len(services) == 1 else words.SERVICES
     yield _Line(
         f"{len(services)} {noun.of(language)}, {answered}/{engines} {words.ENGINES.of(language)}, {history}", "dim"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tidemark_operator.inspection.text import Text
+from tidemark_operator.monitoring.rules.model import Language
 
 TITLE = Text("Inspection", "巡检报告")
 SEVERITIES = {
@@ -29,6 +33,17 @@ FOUND = Text("found something", "有发现")
 NO_FINDING = Text("Nothing was found.", "没有发现问题。")
 NO_SERVICE = Text("There is no InferenceService there.", "那里没有 InferenceService。")
 NO_PROMETHEUS = Text("no Prometheus", "未使用 Prometheus")
+_SILENT = Text("gave no figures", "没有给出任何数据")
+
+
+def history(document: Mapping[str, Any], language: Language) -> str:
+    """Which Prometheus was asked, if any, and whether it answered at all."""
+    if not document["prometheus"]:
+        return NO_PROMETHEUS.of(language)
+    silent = f" {_SILENT.of(language)}" if document.get("prometheusError") else ""
+    return f"Prometheus {document['prometheus']}{silent}"
+
+
 RUNBOOKS_AT = Text("Runbooks", "运行手册")
 CUT = Text(
     "Cut: a ConfigMap holds no more. The whole report is printed by the job (kubectl logs), or by tidemark inspect.",

@@ -12,6 +12,7 @@ from tidemark_operator.api import base
 
 _LABELS: pydantic.TypeAdapter[dict[str, str]] = pydantic.TypeAdapter(base.Labels)
 _NAMESPACE: pydantic.TypeAdapter[str] = pydantic.TypeAdapter(base.Namespace)
+_URL: pydantic.TypeAdapter[str] = pydantic.TypeAdapter(base.Url)
 
 
 def labels(option: str, given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -42,12 +43,18 @@ def namespaces(option: str, given: Iterable[str]) -> tuple[str, ...]:
 
 def url(option: str, given: str) -> str:
     """Raises `errors.ManifestFileError`."""
-    parts = urllib.parse.urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.netloc or any(sign.isspace() for sign in given):
+    if not _is(_URL, given) or not _has_host(given):
         raise errors.ManifestFileError(
             f"{option}: got {given!r}, expected a URL such as https://wiki.example.com/tidemark"
         )
     return given
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urllib.parse.urlsplit(url).hostname)
+    except ValueError:
+        return False  # half an address of IPv6
 
 
 def _is(expected: pydantic.TypeAdapter[dict[str, str]] | pydantic.TypeAdapter[str], value: object) -> bool:

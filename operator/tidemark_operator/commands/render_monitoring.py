@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from pathlib import Path
 
 import typer
 
 from tidemark_operator import errors
+from tidemark_operator.commands import operator_inputs
 from tidemark_operator.monitoring import dashboard_files, site
 from tidemark_operator.monitoring.rules.thresholds import RUNBOOK_BASE_URL, Thresholds
 
@@ -28,12 +28,7 @@ def run(out: Path | None, runbook_base_url: str | None, *, with_operator: bool) 
 def _address(given: str | None) -> str:
     if given is None:
         return RUNBOOK_BASE_URL
-    parts = urllib.parse.urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.netloc or any(sign.isspace() for sign in given):
-        raise errors.ManifestFileError(
-            f"--runbook-base-url: got {given!r}, expected a URL such as https://wiki.example.com/tidemark"
-        )
-    return given
+    return operator_inputs.url("--runbook-base-url", given)
 
 
 def _write(path: Path, text: str) -> None:

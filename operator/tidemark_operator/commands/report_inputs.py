@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tidemark_operator import errors
@@ -49,7 +51,34 @@ def costs(options: Options) -> cost_file.Costs:
         return locate(at) if from_file and locate is not None else None
 
     source = str(options.hardware) if options.hardware is not None else "the options about costs"
-    return cost_file.parse(merged, source, line)
+    try:
+        return cost_file.parse(merged, source, line)
+    except errors.ManifestError as error:
+        raise errors.ManifestError([_as_typed(problem, options) for problem in error.problems], source) from error
+
+
+_TYPED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "currency": ("currency", "--currency"),
+        "devices[0].count": ("device_count", "--device-count"),
+        "devices[0].price": ("device_price", "--device-price"),
+        "devices[0].years": ("device_years", "--device-years"),
+        "devices[0].powerWatts": ("device_watts", "--device-watts"),
+        "power.pricePerKwh": ("price_per_kwh", "--price-per-kwh"),
+        "power.pue": ("pue", "--pue"),
+        "maintenancePercent": ("maintenance_percent", "--maintenance-percent"),
+        "baseline.devices": ("baseline_devices", "--baseline-devices"),
+        "baseline.source": ("baseline_source", "--baseline-source"),
+    }
+)
+"""Key of the cost file -> field of `Options`, and the option that says the same."""
+
+
+def _as_typed(problem: errors.Problem, options: Options) -> errors.Problem:
+    """A problem of what came from an option, or is missing where no file is, by the name of that option."""
+    field, name = _TYPED.get(problem.path, ("", ""))
+    from_option = field and (getattr(options, field) is not None or (options.hardware is None and not options.baseline))
+    return dataclasses.replace(problem, path=name) if from_option else problem
 
 
 def _own(options: Options, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,6 +151,12 @@ class History:
     alerts: Sequence[Alert] | Text = NOTHING
     """Those of Tidemark, pending and firing; a text: why they are not known."""
 
+    @property
+    def why_none(self) -> Text | None:
+        """Why not a single query was answered, by a Prometheus that was given; None where one was."""
+        refused = [answer for answer in self.answers.values() if isinstance(answer, Text)]
+        return refused[0] if refused and len(refused) == len(self.answers) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:

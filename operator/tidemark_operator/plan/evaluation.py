@@ -22,8 +22,8 @@ _NOT_MOUNTED = frozenset({"admin", "api-keys", "tls"})
 def build(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> dict[str, Any] | None:
     """None where no schedule asks for it, or nothing is quantized.
 
-    The pod asks for what one engine's pod asks for, a device too: without a spare one it waits, and
-    `TidemarkEvaluationOverdue` tells of it.
+    The pod asks for what one engine's pod asks for, a device too: without a spare one it waits for `DEADLINE_SECONDS`
+    and has failed then, of which `TidemarkEvaluationFailed` tells.
     """
     wanted = service.spec.evaluation
     if wanted is None or wanted.schedule is None or not effects.is_quantized(service):

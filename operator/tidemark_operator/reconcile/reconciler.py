@@ -165,6 +165,7 @@ class Reconciler:
             engines=pushed.engines,
             complaints=complaints,
             wanted_hash=plan.config_hash(service),
+            restart_hash=plan.restart_hash(service),
             rejected=pushed.rejected,
             url=await self._cluster.endpoint(own.namespace, names.service(own.name)),
             warnings=[*ignored, *(str(failure) for failure in (*outcome.failures, *watched.failures))],

@@ -213,14 +213,20 @@ class _Parser:
         self._problems.append(errors.Problem(_path(at), seen, expected, remedy, self._locate(at)))
 
 
+_LEAST, _MOST = 1e-9, 1e18
+"""What a price, a count or a time can be: beyond, products of them are no numbers any more."""
+
+
 def _fits(value: float) -> bool:
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(value)) and (value == 0 or _LEAST <= abs(value) <= _MOST)
     except OverflowError:
         return False
 
 
 def _plain_number(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool) and not _fits(value):
+        return f"Between {_LEAST:g} and {_MOST:g}."
     if not isinstance(value, str):
         return ""
     try:

@@ -83,9 +83,15 @@ def refuse_forgotten(source: prometheus.Prometheus, period: period_.Period, firs
     raise NoSamples(
         f"{source.url}: it keeps {kept}, and the period begins before that, on {period.day(period.start)}. The first "
         f"sample is of {period.moment(first)}. Ask for a period that begins then (--from "
-        f"{period.day(first + period_.DAY_SECONDS)}), and keep more from now on: "
+        f"{_first_day(period, first, now)}), and keep more from now on: "
         "--storage.tsdb.retention.time=400d of Prometheus"
     )
+
+
+def _first_day(period: period_.Period, first: float, now: float) -> str:
+    """The first whole day that Prometheus has; where there is none before `now` yet, the moment of the first sample."""
+    day = period.day(first + period_.DAY_SECONDS)
+    return day if day <= period.day(now - period_.DAY_SECONDS) else period.moment(first).replace(" ", "T")
 
 
 def _seconds(kept: str | None) -> float | None:

@@ -12,6 +12,8 @@ from tidemark_operator import errors
 LEAST_SECONDS = 3600
 """Over less than an hour nothing can be said of a quarter, and few samples lie in it."""
 DAY_SECONDS = 86_400
+MOST_SECONDS = 5 * 366 * DAY_SECONDS
+"""Of a period. Nobody writes off devices over longer; a first day of the year 1 would be asked for, point by point."""
 
 _QUARTER = re.compile(r"(\d{4})-?[Qq]([1-4])")
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
@@ -95,6 +97,8 @@ def _moment(name: str, text: str | None, zone: datetime.tzinfo, problems: list[e
         found = datetime.datetime.fromisoformat(text.strip())
         if found.tzinfo is None:
             found = found.replace(tzinfo=zone)
+        if not 1970 < found.year < 9999:  # what no zone can show any more
+            raise ValueError(f"the year {found.year}")
         return found.timestamp()
     except (ValueError, OverflowError):
         problems.append(errors.Problem(name, text, "a day or a moment, such as 2026-07-01 or 2026-07-01T08:00+08:00"))
@@ -120,6 +124,15 @@ def _wrong(start: float, end: float, now: float, zone: datetime.tzinfo) -> list[
                 shown.moment(start),
                 f"a moment at least an hour before now ({shown.moment(now)})",
                 "What lies in the future has no figures; `tidemark plan` and `tidemark simulate` predict.",
+            )
+        ]
+    if end - start > MOST_SECONDS:
+        return [
+            errors.Problem(
+                "--from",
+                shown.day(start),
+                f"a day at most five years before --to ({shown.day(end)})",
+                "Ask for shorter periods, one after the other.",
             )
         ]
     if end - start < LEAST_SECONDS:

@@ -37,7 +37,11 @@ def compute(service: api.InferenceService, observed: observed_.Observed, now: da
         _model_ready(engines, cause),
         _capacity_fit(observed, engines, cause),
         _config_applied(observed),
-        *([evaluated] if (evaluated := evaluation.condition(observed.evaluation)) is not None else []),
+        *(
+            [evaluated]
+            if (evaluated := evaluation.condition(observed.evaluation, observed.restart_hash)) is not None
+            else []
+        ),
         *([observed.monitoring] if observed.monitoring is not None else []),
         *([observed.memory_pressure] if observed.memory_pressure is not None else []),
         *([lossy_kv] if lossy_kv is not None else []),

@@ -50,7 +50,7 @@ def read(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> dict[str,
         "passed": judged.passed,
         "message": _message(judged)[:_MAX_MESSAGE],
         "configuration": judged.configuration,
-        "configHash": judged.config_hash,
+        "restartHash": judged.restart_hash,
         **({"meanKl": judged.mean_kl} if judged.mean_kl is not None else {}),
         **({"perplexityRise": judged.perplexity_rise} if judged.perplexity_rise is not None else {}),
     }
@@ -67,10 +67,15 @@ def dump(service: api.InferenceService, last: Mapping[str, Any] | None) -> dict[
     return {**kept, "intervalSeconds": cron_gap.longest_seconds(asked.schedule)}
 
 
-def condition(evaluation: Mapping[str, Any] | None) -> conditions.Condition | None:
-    """None before the first evaluation, and where there are none."""
+def condition(evaluation: Mapping[str, Any] | None, restart_hash: str | None) -> conditions.Condition | None:
+    """None before the first evaluation, and where there are none. `restart_hash`: of the spec that acts now."""
     if not evaluation or "passed" not in evaluation:
         return None
+    if restart_hash and evaluation.get("restartHash", restart_hash) != restart_hash:
+        text = (
+            f"The last evaluation was of a configuration before this one; the next one tells. {evaluation['message']}"
+        )
+        return conditions.Condition(TYPE, "Unknown", "ConfigurationChanged", text)
     if evaluation["passed"]:
         return conditions.Condition(TYPE, "True", "WithinLimits", str(evaluation["message"]))
     reason = "OverLimits" if "configuration" in evaluation else "NotFinished"

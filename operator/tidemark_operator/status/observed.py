@@ -23,6 +23,8 @@ class Observed:
     """Pod name -> reason and message of the cluster's warnings about a pod that waits for its volumes."""
     wanted_hash: str | None = None
     """`plan.config_hash`: what the engines should report."""
+    restart_hash: str | None = None
+    """`plan.restart_hash`: what an evaluation should have been of."""
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Pod name -> why its engine refused the configuration."""
     fits: bool | None = None

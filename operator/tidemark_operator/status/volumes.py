@@ -26,6 +26,8 @@ _FIELDS: Mapping[str, str] = {
 _KINDS = {"configmap": "ConfigMap", "secret": "Secret"}
 _NOT_FOUND = re.compile(r"(?P<kind>configmap|secret) \"(?P<name>[^\"]+)\" not found")
 _VOLUME = re.compile(r"volume \"(?P<name>[^\"]+)\"")
+_SUMMARY = re.compile(r"unmounted volumes=\[(?P<names>[^\]]*)\]")
+"""Every two minutes the kubelet says which volumes are not there yet, without a cause: that is in another event."""
 _VOLUMES_IN = "PodReadyToStartContainers"
 """Condition of a pod whose volumes are mounted; what it waits for then is its image."""
 
@@ -47,16 +49,21 @@ def scheduled_at(pod: Mapping[str, Any]) -> str | None:
 
 
 def finding(complaints: Complaints) -> Finding | None:
-    """The latest complaint that keeps a pod from starting, with what to do; None: there is none."""
-    for reason, message in complaints:
-        if reason in _REASONS:
-            return _explained(reason, message.strip().rstrip("."))
-    return None
+    """The latest complaint that keeps a pod from starting, with what to do; None: there is none. Where the latest only
+    sums up, it is the latest that gives a cause for one of the volumes it names."""
+    said = [(reason, message.strip().rstrip(".")) for reason, message in complaints if reason in _REASONS]
+    if not said:
+        return None
+    summary = _SUMMARY.search(said[0][1])
+    lacking = re.split(r"[\s,]+", summary["names"]) if summary else []
+    causes = (item for item in said if (volume := _VOLUME.search(item[1])) and volume["name"] in lacking)
+    return _explained(*next(causes, said[0]))
 
 
 def _explained(reason: str, message: str) -> Finding:
-    missing, volume = _NOT_FOUND.search(message), _VOLUME.search(message)
-    field = _FIELDS.get(volume["name"]) if volume else None
+    missing, volume, summary = (pattern.search(message) for pattern in (_NOT_FOUND, _VOLUME, _SUMMARY))
+    lacking = [volume["name"]] if volume else re.split(r"[\s,]+", summary["names"]) if summary else []
+    field = " and ".join(_FIELDS[name] for name in lacking if name in _FIELDS)
     if missing is not None:
         kind, name = _KINDS[missing["kind"]], missing["name"]
         change = f", or change {field}" if field else ""

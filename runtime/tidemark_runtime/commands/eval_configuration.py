@@ -54,7 +54,7 @@ def evaluate(
         raise errors.ConfigError([errors.Problem("--text", str(text), "text to compare")])
     judged = verdict.Verdict(
         configuration=entry.name,
-        config_hash=contract.config_hash(settings),
+        restart_hash=contract.restart_hash(settings),
         passed=not over,
         mean_kl=entry.text.mean_kl,
         perplexity_rise=entry.text.perplexity_rise,

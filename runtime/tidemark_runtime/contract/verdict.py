@@ -16,8 +16,8 @@ class Verdict(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     format: str = FORMAT
     configuration: str
     """What was measured: `int8`, `int8 + map`."""
-    config_hash: str
-    """Of the engine's configuration that says so (`contract.settings.config_hash`)."""
+    restart_hash: str
+    """Of the engine's configuration that says so (`contract.settings.restart_hash`): hot settings quantize nothing."""
     passed: bool
     mean_kl: float | None
     """Nats; written as None where it is no finite number: then nothing has passed."""

@@ -154,6 +154,32 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(
     assert page.locator("#requests-scroll").evaluate("element => element.scrollWidth > element.clientWidth"), "scrolls"
 
 
+def test_a_name_of_hundreds_of_letters_leaves_the_state_on_the_screen(
+    scripted_url: str, opened: Callable[..., Any]
+) -> None:
+    page = opened(scripted_url, viewport={"width": 360, "height": 740}).page
+    height = "element => { element.textContent = 'W'.repeat(500); return element.offsetHeight; }"
+    assert page.locator("#model").evaluate(height) <= 60
+    expect(page.locator("#model")).to_have_text("scripted")
+    assert page.locator("#model").get_attribute("title") == "scripted"
+
+
+def test_an_id_can_be_selected_and_copied_while_numbers_move(scripted_url: str, opened: Callable[..., Any]) -> None:
+    page = opened(scripted_url).page
+    chosen = page.evaluate("""() => {
+      getSelection().selectAllChildren(document.querySelector("#requests tbody td[data-column=id]"));
+      return getSelection().toString();
+    }""")
+    before = page.locator("#engine").inner_text()
+    expect(page.locator("#engine")).not_to_have_text(before)
+    assert chosen
+    assert page.evaluate("getSelection().toString()") == chosen
+    body = page.locator("#requests tbody").element_handle()
+    row = page.locator("#requests tbody tr").first.element_handle()
+    page.evaluate("getSelection().removeAllRanges()")
+    page.wait_for_function("([body, row]) => !body.contains(row)", arg=[body, row])
+
+
 def test_who_wants_no_motion_gets_none(scripted_url: str, opened: Callable[..., Any]) -> None:
     page = opened(scripted_url, reduced_motion="reduce").page
     assert page.locator(".bar .used").evaluate("element => getComputedStyle(element).transitionDuration") == "0s"

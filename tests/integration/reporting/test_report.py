@@ -170,7 +170,7 @@ def test_chinese_and_one_service_and_another_time_zone(quarter, capsys):
         (("--quarter", "2024Q1"), 1, "The first sample is of 2025-0"),
         (("--quarter", "2099Q1"), 2, "What lies in the future"),
         ((*PERIOD, "--match", "namespace=none"), 1, 'no sample of tidemark_prompt_tokens_total{namespace="none"}'),
-        ((*PERIOD, "--device-price", "5"), 2, "devices[0].years: got nothing"),
+        ((*PERIOD, "--device-price", "5"), 2, "--device-years: got nothing"),
     ],
 )
 def test_what_cannot_be_reported_is_told(quarter, capsys, arguments, code, words):

@@ -142,7 +142,12 @@ async def test_a_prometheus_that_does_not_answer_is_told_and_not_passed_over(
     scripted_url, capsys, which: str, reason: str
 ) -> None:
     address = scripted_url if which == "engine" else which
-    found = await asked(capsys, scripted_url, "--prometheus", address, "--prometheus-service", "team/chat")
+    words = ("--url", scripted_url, "-o", "json", "--prometheus", address, "--prometheus-service", "team/chat")
+    assert await asyncio.to_thread(cli.run, ["inspect", *words]) == 2
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert reason in found["prometheusError"]
+    assert reason in json.loads(shown.err)["error"]["message"]
     whys = {check["name"]: [gap["why"] for gap in check["notChecked"]] for check in found["checks"]}
     for name in NOW_ONLY:
         assert reason in whys[name][0], name

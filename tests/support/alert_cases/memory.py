@@ -120,6 +120,11 @@ CASES = {
             merged(engines("tidemark_kv_usage_ratio", ramp(0.03, 24, 0.3)), _waiting(_NEVER)),
             18,
         ),
+        Case(
+            "it rose, and the engine went away before it was full",
+            merged(engines("tidemark_kv_usage_ratio", [*ramp(0.03, 10, 0.3), None]), _waiting([*flat(1, 10), None])),
+            14,
+        ),
         Case("high, and level", merged(engines("tidemark_kv_usage_ratio", flat(1.0)), _waiting(flat(2))), 18),
         Case(
             "it falls again",

@@ -8,7 +8,7 @@ import pytest
 from tidemark_runtime.contract import verdict
 
 ONE = verdict.Verdict(
-    configuration="int8 + map", config_hash="c", passed=False, mean_kl=0.5, perplexity_rise=0.1, tokens=64, over=["x"]
+    configuration="int8 + map", restart_hash="c", passed=False, mean_kl=0.5, perplexity_rise=0.1, tokens=64, over=["x"]
 )
 
 
@@ -19,7 +19,7 @@ def test_what_is_written_is_read() -> None:
 def test_it_fits_into_a_termination_message_however_much_is_over() -> None:
     long = verdict.Verdict(
         configuration="int8",
-        config_hash="c",
+        restart_hash="c",
         passed=False,
         mean_kl=1,
         perplexity_rise=1,

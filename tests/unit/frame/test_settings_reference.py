@@ -43,9 +43,7 @@ def test_render_check_names_a_stale_page(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     copy = tmp_path / "scripts"
-    copy.mkdir()
-    for script in (ROOT / "scripts").glob("*.py"):
-        shutil.copy(script, copy)
+    shutil.copytree(ROOT / "scripts", copy)
     done = subprocess.run(
         [sys.executable, str(copy / "render.py"), "--check"], capture_output=True, text=True, check=False
     )

@@ -107,6 +107,15 @@ def test_every_command_exists(name: str, language: Language) -> None:
 
 
 @pytest.mark.parametrize(("name", "language"), EVERY)
+def test_what_asks_an_engine_works_with_a_certificate_and_is_never_silent(name: str, language: Language) -> None:
+    """`curl -s` of http:// prints nothing at all where the engine speaks HTTPS: at night that reads as no answer."""
+    text = text_of(name, language)
+    assert "curl -s " not in text
+    if "http://127.0.0.1:8000/" in text:
+        assert "`curl -sSk https://127.0.0.1:8000/" in text
+
+
+@pytest.mark.parametrize(("name", "language"), EVERY)
 def test_every_field_exists_has_an_effect_and_is_marked_hot_or_restart(name: str, language: Language) -> None:
     text = text_of(name, language)
     named = re.findall(r"`(spec\.[\w.]+)`", text)

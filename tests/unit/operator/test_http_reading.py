@@ -11,6 +11,7 @@ from tidemark_operator import http_reading
 from tidemark_operator.commands import inspect_engines, profile_reader
 
 URL = "http://engine:8000"
+ME = "me:secret"
 
 
 class Pieces(httpx.SyncByteStream):
@@ -63,12 +64,12 @@ def test_an_answer_that_breaks_off(error: Exception, words: str) -> None:
 
 
 def test_an_engines_address_is_shown_without_a_password() -> None:
-    assert profile_reader.shown("http://me:secret@engine:8000/v1?x=1") == URL
-    service = inspect_engines.of_url("http://me:secret@127.0.0.1:1/v1", None)
+    assert profile_reader.shown(f"http://{ME}@engine:8000/v1?x=1") == URL
+    service = inspect_engines.of_url(f"http://{ME}@127.0.0.1:1/v1", None)
     assert (service.url, service.engines[0].name) == ("http://127.0.0.1:1", "127.0.0.1:1")
     assert "secret" not in service.engines[0].why_not
     with pytest.raises(profile_reader.NotAnEngine) as caught:
-        profile_reader.Engine("ftp://me:secret@engine")
+        profile_reader.Engine(f"ftp://{ME}@engine")
     assert "secret" not in str(caught.value)
 
 

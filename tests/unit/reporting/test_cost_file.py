@@ -60,6 +60,8 @@ def device(**values: object) -> dict:
         (device(years=0), "devices[0].years", "above 0"),
         (device(years=float("nan")), "devices[0].years", "above 0"),
         (device(price=10**400), "devices[0].price", "at least 0"),
+        (device(price=1e300), "devices[0].price", "Between 1e-09 and 1e+18."),
+        (device(years=1e-300), "devices[0].years", "Between 1e-09 and 1e+18."),
         (device(powerWatts=0), "devices[0].powerWatts", "above 0"),
         (device(watts=3), "devices[0].watts", "an unknown key"),
         (changed(power={"pricePerKwh": 1}), "power.pue", "Add it."),
@@ -101,6 +103,20 @@ def test_options_alone_are_a_cost_file():
     costs = report_inputs.costs(options)
     assert costs.devices == (cost_file.Device("device", 2, 9000, 3, 300, None),)
     assert costs.power == cost_file.Power(0.3, 1.4)
+
+
+def test_a_wrong_option_is_named_as_it_was_typed(tmp_path: Path):
+    """Who typed an option knows of no devices[0]."""
+    with pytest.raises(errors.ManifestError) as caught:
+        report_inputs.costs(report_inputs.Options(device_count=-1, pue=0.5))
+    assert [problem.path for problem in caught.value.problems] == [
+        "--device-count", "--device-price", "--device-years", "--price-per-kwh", "--pue", "--currency",
+    ]  # fmt: skip
+    path = tmp_path / "costs.yaml"
+    path.write_text("currency: 5\npower: {pricePerKwh: -1, pue: 1.5}\n")
+    with pytest.raises(errors.ManifestError) as caught:
+        report_inputs.costs(report_inputs.Options(hardware=path, pue=9))
+    assert [problem.path for problem in caught.value.problems] == ["power.pricePerKwh", "--pue", "currency"]
 
 
 def test_options_change_what_the_file_says(tmp_path: Path):

@@ -57,6 +57,8 @@ def test_a_period_that_is_not_over_ends_now_and_remembers_what_was_asked():
         (None, "2026-07-01", "2026-06-01", "UTC", ["--to"]),
         (None, "2026-07-01", "2026-07-01T00:30", "UTC", ["--to"]),
         (None, "2027-01-01", "2027-04-01", "UTC", ["--from"]),
+        (None, "0001-01-01", "2026-10-01", "+14:00", ["--from"]),
+        (None, "2020-01-01", "2026-10-01", "UTC", ["--from"]),
         ("2026Q3", None, None, "Mars/Olympus", ["--timezone"]),
         ("nonsense", None, None, "+25:00", ["--timezone", "--quarter"]),
     ],

@@ -97,6 +97,14 @@ def test_a_period_that_is_no_longer_kept_is_refused_with_the_first_sample():
     assert "--from 2025-08-31" in str(caught.value)
 
 
+def test_where_no_whole_day_is_there_yet_the_first_moment_is_proposed():
+    """Tomorrow is no answer to somebody who asks today."""
+    source = Source(first=START + 60 * DAY, kept="30d")
+    with pytest.raises(coverage.NoSamples) as caught:
+        coverage.refuse_forgotten(source, made_readings.QUARTER, START + 60 * DAY, START + 60 * DAY + 7200)
+    assert "--from 2025-08-30T" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("kept", "refused"), [("4w2d", True), ("30d or 50GiB", True), ("50GiB", False), (None, False), ("2y", False)]
 )

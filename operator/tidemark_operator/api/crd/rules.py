@@ -363,12 +363,12 @@ def _pod_template() -> tuple[cel.Rule, ...]:
         *(
             cel.Rule(
                 "own_labels_untouched",
-                f"{template}.{kind}",
+                place,
                 f"!self.exists(k, {_is_own()})",
                 "got %s, expected keys of your own. Keys of this domain are set by the operator. Choose others.",
                 (f"self.filter(k, {_is_own()})",),
             )
-            for kind in ("labels", "annotations")
+            for place in (f"{template}.labels", f"{template}.annotations", "spec.monitoring.labels")
         ),
         cel.Rule(
             "annotations_within_bounds",

@@ -92,7 +92,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
             "passed": {"type": "boolean", "description": "Whether it kept to the limits of `spec.evaluation`."},
             "message": _text("The figures, or why there are none."),
             "configuration": _text("What was compared with the unquantized model."),
-            "configHash": _text("Of the engine's configuration that was evaluated."),
+            "restartHash": _text("Of the engine's configuration that was evaluated, as pods have it in an annotation."),
             "meanKl": {"type": "number", "description": "Mean KL divergence, in nats."},
             "perplexityRise": {"type": "number", "description": "A ratio: 0.01 is one per cent."},
             "intervalSeconds": _count("Longest time between two runs by the schedule."),

@@ -123,8 +123,14 @@ def _advice(service: Service, level: str) -> Text:
 CHECK = Check(
     name="memory-lines",
     title=Text("KV memory lines crossed lately", "KV 内存水位线近期越线"),
-    fine=Text("not crossed in the last 24 hours and 7 days", "最近 24 小时与 7 天未越线"),
-    fine_now=Text("not crossed since the engines started", "自引擎启动以来未越线"),
+    fine=Text(
+        f"crossed for at most {text.percent(_NOTICED_RATIO)} of the last 24 hours and 7 days",
+        f"最近 24 小时与 7 天的越线时间不超过 {text.percent(_NOTICED_RATIO)}",
+    ),
+    fine_now=Text(
+        f"crossed for at most {text.percent(_NOTICED_RATIO)} of the time since the engines started",
+        f"自引擎启动以来的越线时间不超过 {text.percent(_NOTICED_RATIO)}",
+    ),
     of_service=find,
     queries=(LAST_DAY, LAST_WEEK),
 )

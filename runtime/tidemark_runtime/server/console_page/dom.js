@@ -15,6 +15,12 @@ export function fill(parent, ...children) {
   parent.replaceChildren(...children);
 }
 
+// Whether text within it is selected: made anew, it could not be copied. A selection of the whole page does not count.
+export function isSelected(element) {
+  const { isCollapsed, anchorNode, focusNode } = getSelection();
+  return !isCollapsed && element.contains(anchorNode) && element.contains(focusNode);
+}
+
 // Text, with what stands in `backquotes` as code.
 export function rich(text) {
   return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : document.createTextNode(part)));

@@ -15,6 +15,7 @@ export function health(document) {
 export function showHead(document, text) {
   const { model, version, uptimeSeconds, worker } = document.status;
   put(byId("model"), model.name);
+  byId("model").title = model.name; // a long one is cut off
   const parts = [`Tidemark ${version}`, worker.device, worker.dtype, text.say("up", { age: text.duration(uptimeSeconds) })];
   put(byId("engine"), parts.filter(Boolean).join(" · "));
 }

@@ -1,5 +1,5 @@
 // The requests: sortable by a button in each heading. It keeps its order while rows come and go.
-import { byId, el, fill, put } from "./dom.js";
+import { byId, el, fill, isSelected, put } from "./dom.js";
 
 const COLUMNS = [
   { name: "id", kind: "code" },
@@ -39,7 +39,10 @@ export class Table {
     this.showHeadings(text);
     const requests = document.requests;
     const rows = requests === null ? [] : sorted(requests.largest, this.column, this.descending);
-    fill(byId("requests").tBodies[0], ...(rows.length ? rows.map((row) => rowOf(row, text)) : [emptyRow(requests, text)]));
+    const body = byId("requests").tBodies[0];
+    if (!isSelected(body)) {
+      fill(body, ...(rows.length ? rows.map((row) => rowOf(row, text)) : [emptyRow(requests, text)]));
+    }
     showCount(requests, text);
     byId("requests-scroll").setAttribute("aria-label", text.say("requests.scroll"));
   }

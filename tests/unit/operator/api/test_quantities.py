@@ -63,7 +63,8 @@ def test_good_schedules(schedule: str) -> None:
 @pytest.mark.parametrize(
     "schedule",
     ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *",
-     "a * * * *", "@reboot", "1,,2 * * * *", "*/ * * * *", "-1 * * * *", "0 3 * * 7", "0 3 * * 5-7", "0 0 30 2 *", "0 0 31 4,6,9,11 *"],
+     "a * * * *", "@reboot", "1,,2 * * * *", "*/ * * * *", "-1 * * * *",
+     "0 3 * * 7", "0 3 * * 5-7", "0 0 30 2 *", "0 0 31 4,6,9,11 *"],
 )  # fmt: skip
 def test_bad_schedules(schedule: str) -> None:
     assert cron.problem(schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import re
@@ -16,8 +17,17 @@ import inspection_facts as made
 import pytest
 import rich.cells
 
-from tidemark_operator.commands import inspect_document, inspect_html, inspect_record, inspect_text, inspect_tls
+from tidemark_operator.commands import (
+    inspect,
+    inspect_document,
+    inspect_html,
+    inspect_record,
+    inspect_site,
+    inspect_text,
+    inspect_tls,
+)
 from tidemark_operator.inspection import facts, run
+from tidemark_operator.inspection.text import Text
 from tidemark_operator.monitoring.rules.model import Language
 
 CERTIFICATES = Path(__file__).parents[3] / "support" / "certificates"
@@ -68,7 +78,8 @@ def test_reasons_are_told_once() -> None:
 
 def test_a_partly_fine_check_names_its_services() -> None:
     text = inspect_text.render(document()).plain
-    assert "✓ KV memory lines crossed lately: not crossed since the engines started (team/chat)" in text
+    fine = "crossed for at most 0.1 % of the time since the engines started (team/chat)"
+    assert f"✓ KV memory lines crossed lately: {fine}" in text
 
 
 @pytest.mark.parametrize("language", Language)
@@ -204,3 +215,36 @@ def test_nobody_there_and_plain_http_are_told() -> None:
 def test_what_is_no_certificate_is_a_problem(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         inspect_tls.not_after(data)
+
+
+def test_a_prometheus_that_answers_nothing_is_told_and_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A nightly Job whose token was withdrawn must not stay green: nothing of the past was looked at."""
+    silent = facts.History(url="http://p:9090", answers={"a": Text("HTTP 401", "HTTP 401")})
+    half = facts.History(url="http://p:9090", answers={"a": Text("too much", "太多"), "b": ()})
+    fine = made.site(made.service())
+
+    def code(found: facts.Facts) -> int:
+        monkeypatch.setattr(inspect_site, "inspect", lambda *_: document(found))
+        try:
+            inspect.command.main(["--url", "http://e:8000", "--prometheus", "http://p:9090"], "tidemark inspect")
+        except SystemExit as error:
+            return int(str(error.code))
+        return 0
+
+    assert code(dataclasses.replace(fine, history=silent)) == inspect.EXIT_NOT_INSPECTED
+    shown = capsys.readouterr()
+    assert "Prometheus http://p:9090 gave no figures" in shown.out
+    assert shown.err == "tidemark: --prometheus gave no figures: HTTP 401\n"
+    assert code(dataclasses.replace(fine, history=half)) == 0
+    assert code(fine) == 0
+    assert code(dataclasses.replace(TROUBLE, history=silent)) == inspect.EXIT_FOUND
+
+
+@pytest.mark.parametrize("text", ["x", "=b", "a=", "1a=b", "a b=c"])
+def test_a_label_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        inspect.command.main(["--prometheus", "http://p:9090", "--prometheus-match", text], "tidemark inspect")
+    assert caught.value.code == inspect.EXIT_NOT_INSPECTED
+    assert f"--prometheus-match: got {text!r}, expected LABEL=VALUE" in capsys.readouterr().err

@@ -34,7 +34,9 @@ def test_namespaces_are_names_each_once() -> None:
         operator_inputs.namespaces("--n", ["A_b"])
 
 
-@pytest.mark.parametrize("text", ["", "wiki", "ftp://a", "http://", "http://a b"])
+@pytest.mark.parametrize(
+    "text", ["", "wiki", "ftp://a", "http://", "http://a b", "http://[", "http://a/{{x}}", 'http://a/"']
+)
 def test_what_is_no_address_is_told(text: str) -> None:
     with pytest.raises(errors.ManifestFileError, match=r"--runbook-base-url: got .* expected a URL such as"):
         operator_inputs.url("--runbook-base-url", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import inspect as python_inspect
 import re
@@ -76,7 +77,7 @@ def test_without_history_nothing_is_omitted() -> None:
     left_out = {item.check.name for item in report.results if item.gaps}
     assert left_out == {"alerts", "batch-fill", "queue-wait", "scrape-targets"}
     told = {item.check.name: item.fine_means.en for item in report.results if item.fine}
-    assert told["memory-lines"] == "not crossed since the engines started"
+    assert told["memory-lines"] == "crossed for at most 0.1 % of the time since the engines started"
     assert "7 days" not in told["out-of-memory"] + told["kernel-paths"] + told["devices"]
 
 
@@ -105,6 +106,27 @@ def test_one_certificate_of_several_engines_is_one_finding() -> None:
     old = made.engine("c", certificateExpires=ends.timestamp() - 86_400)
     found = result("certificates", made.site(made.service(*both, old, certificate=shown))).findings
     assert [item.pod for item in found] == ["", "c"]
+
+
+def test_an_alert_of_info_is_good_to_know_and_one_without_labels_shows_none() -> None:
+    """`--fail-on warning` must not fail for what nobody has to do anything about."""
+
+    def fires(severity: str) -> facts.Alert:
+        return facts.Alert(
+            name="TidemarkX",
+            severity=severity,
+            state="firing",
+            labels={},
+            description="It is.",
+            runbook="",
+            since="now",
+        )
+
+    alerts = [fires(severity) for severity in ("critical", "warning", "info", "page")]
+    site = dataclasses.replace(made.site(made.service()), history=facts.History(url="http://p", alerts=alerts))
+    found = result("alerts", site).findings
+    assert [item.severity.value for item in found] == ["critical", "warning", "info", "warning"]
+    assert {item.evidence for item in found} == {("since now",)}
 
 
 def test_checks_yield_so_that_what_came_before_a_gap_counts() -> None:

@@ -7,20 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from reconcile_bench import Bench, settled
+from reconcile_bench import BASE, Bench, settled
 
-from tidemark_operator import names
+from tidemark_operator import api, names, plan
 from tidemark_operator.api.crd import status as crd_status
 from tidemark_operator.cluster import interface
 from tidemark_runtime.contract import verdict
 
 SPEC = {"kvCache": {"dtype": "int8"}, "evaluation": {"schedule": "@weekly", "maxKl": 0.02, "maxPerplexityRise": 0.01}}
+HASH = plan.restart_hash(api.parse({**BASE, "spec": {**BASE["spec"], **SPEC}}))
 GOOD = verdict.Verdict(
-    configuration="int8", config_hash="abc", passed=True, mean_kl=0.0008, perplexity_rise=0.001, tokens=4096
+    configuration="int8", restart_hash=HASH, passed=True, mean_kl=0.0008, perplexity_rise=0.001, tokens=4096
 )
 BAD = verdict.Verdict(
     configuration="int8",
-    config_hash="abc",
+    restart_hash=HASH,
     passed=False,
     mean_kl=0.03,
     perplexity_rise=0.001,
@@ -90,7 +91,7 @@ async def test_one_that_passed(bench: Bench) -> None:
         "passed": True,
         "message": "int8: mean KL 0.0008 nats, perplexity +0.10% on 4,096 tokens.",
         "configuration": "int8",
-        "configHash": "abc",
+        "restartHash": HASH,
         "meanKl": 0.0008,
         "perplexityRise": 0.001,
         "intervalSeconds": 604_800,
@@ -213,3 +214,17 @@ async def test_of_a_suspended_service_nothing_is_overdue(bench: Bench) -> None:
     for _ in range(3):
         await bench.run()
     assert bench.status["evaluation"]["intervalSeconds"] == 604_800
+
+
+async def test_one_of_a_configuration_before_this_one_says_nothing_of_it(bench: Bench) -> None:
+    ended(bench, 1, verdict.write(GOOD))
+    await bench.run()
+    bench.put({**SPEC, "kvCache": {"dtype": "fp8_e5m2"}})
+    for _ in range(3):
+        await bench.run()
+    condition = bench.condition("EvaluationPassed")
+    assert (condition["status"], condition["reason"]) == ("Unknown", "ConfigurationChanged")
+    bench.put({**SPEC, "overload": {"maxQueuedRequests": 9}})  # hot: nothing of it is quantized otherwise
+    for _ in range(3):
+        await bench.run()
+    assert bench.condition("EvaluationPassed")["status"] == "True"

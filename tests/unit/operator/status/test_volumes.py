@@ -57,6 +57,30 @@ def test_the_latest_of_those_about_volumes_counts() -> None:
     assert found.reason == "SecretNotFound"
 
 
+SUMMARY = (
+    "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[]: "
+    "timed out waiting for the condition"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "words"),
+    [
+        ((SUMMARY.format("tls"), MAP, TLS), "SecretNotFound", "Secret site-tls"),
+        ((SUMMARY.format("tls precision"), MAP, TLS), "ConfigMapNotFound", "ConfigMap maps"),
+        ((SUMMARY.format("tls"), MAP), "FailedMount", "Check spec.access.tlsSecretRef."),
+        ((SUMMARY.format("x"),), "FailedMount", "Ask whoever runs the nodes."),
+        ((SUMMARY.format("tls model"),), "FailedMount", "Check spec.access.tlsSecretRef and spec.model.source."),
+        ((TLS, SUMMARY.format("tls")), "SecretNotFound", "Secret site-tls"),
+    ],
+)
+def test_the_cause_is_told_and_not_what_sums_it_up(said: tuple[str, ...], reason: str, words: str) -> None:
+    found = findings.of_pod(pod(), complaints=[("FailedMount", message) for message in said])
+    assert found is not None
+    assert found.reason == reason
+    assert words in found.message
+
+
 @pytest.mark.parametrize("ready", [pod(sandbox="True"), pod(running=True)])
 def test_old_complaints_do_not_count_once_the_volumes_are_there(ready: dict[str, Any]) -> None:
     assert not volumes.is_waiting(ready)

@@ -33,8 +33,9 @@ def _failed(thresholds: Thresholds) -> Alert:
         expr=f"{thresholds.scope.select(services.EVALUATION_PASSED)} == 0",
         for_seconds=0,
         severity=Severity.WARNING,
-        summary="{{ $labels.service }} answers less accurately than its manifest allows",
-        summary_zh="{{ $labels.service }} 的精度低于清单所允许的限度",
+        summary="The last evaluation of the accuracy of {{ $labels.service }} did not pass",
+        summary_zh="{{ $labels.service }} 最近一次精度评测未通过",
         description="The last evaluation of {{ $labels.namespace }}/{{ $labels.service }} did not pass (0 is failed, 1 "
-        "is passed): quantization costs more accuracy than the limits of its manifest.",
+        "is passed): quantization costs more accuracy than the limits of its manifest, or the evaluation did not "
+        "finish. The condition EvaluationPassed says which.",
     )

@@ -89,6 +89,7 @@ def _drowning(thresholds: Thresholds) -> Alert:
         f"max by {promql.by(promql.SERVICE)} (\n"
         f"  ({predicted} > {promql.number(thresholds.drowning_ratio)})\n"
         f"  and ({rising})\n"
+        f"  and (max by {by_engine} ({usage}) >= 0)\n"  # it is there now: an engine that went away has no slope
         f"  and ({waiting(thresholds)})\n)"
     )
     return Alert(
