@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,8 @@ KEY = "sk-dashboards"
 EVERY_SECOND = "1s"
 FOUND_SECONDS = 120.0
 """Rules are evaluated every second; the rest is for a busy machine."""
+MOST_REQUESTS = 1000
+"""Of each user."""
 
 FROM_NVML = (
     metrics.DEVICE_UTILIZATION,
@@ -129,8 +133,8 @@ def prometheus(engine: live.Server, tmp_path_factory: pytest.TempPathFactory) ->
         inbox.serving(get=rising(FROM_NVML, REFUSED)) as card,
     ):
         config = configuration(engine.url, operator, card)
-        with programs.prometheus(folder, config) as started:
-            ask_for_a_while(engine, started)
+        with programs.prometheus(folder, config) as started, asking(engine):
+            wait_for_timed_ops(engine, started)
             yield started
 
 
@@ -151,15 +155,34 @@ def configuration(engine: str, operator: str, card: str) -> dict[str, Any]:
     }
 
 
-def ask_for_a_while(engine: live.Server, prometheus: programs.Prometheus) -> None:
+@contextlib.contextmanager
+def asking(engine: live.Server) -> Iterator[None]:
+    """Three users, as long as somebody looks: what rose a minute ago is no rate any more."""
+    over = threading.Event()
+
+    def user(first: int) -> None:
+        for number in itertools.count(first):
+            if over.is_set() or number > first + MOST_REQUESTS:
+                return
+            ask(engine, number)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        users = [pool.submit(user, MOST_REQUESTS * index) for index in range(3)]
+        try:
+            yield
+        finally:
+            over.set()
+        for one in users:
+            one.result()
+
+
+def wait_for_timed_ops(engine: live.Server, prometheus: programs.Prometheus) -> None:
     """Until enough steps ran that one in 64 was timed, and two scrapes saw a difference."""
     series = f"{metrics.OP_DURATION.name}_count"
     end = time.monotonic() + FOUND_SECONDS
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        while time.monotonic() < end:
-            list(pool.map(lambda number: ask(engine, number), range(3)))
-            if prometheus.query(f"sum(increase({series}[1m])) > 0"):
-                return
+    while time.monotonic() < end:
+        if prometheus.query(f"sum(increase({series}[1m])) > 0"):
+            return
     raise AssertionError(f"{series} did not rise within {FOUND_SECONDS:.0f} s\n{engine.log}")
 
 
