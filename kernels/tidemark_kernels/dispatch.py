@@ -105,10 +105,15 @@ class Choice:
     library: library.Library | None
     reason: str
     """One line: which instructions, or what is missing and what to do."""
-    calls: dict[Call, int] = field(default_factory=dict, compare=False)
-    """How often each path of each op has run to its end in this process."""
+    counts: dict[Call, list[int]] = field(default_factory=dict, compare=False)
+    """In lists of one number: a count of every call of every op is looked up once, not twice."""
     watch: Stopwatch = field(default_factory=Stopwatch, compare=False)
     """Runs while a step is timed."""
+
+    @property
+    def calls(self) -> dict[Call, int]:
+        """How often each path of each op has run to its end in this process; a copy."""
+        return {call: count for call, (count,) in list(self.counts.items())}
 
     @property
     def panel_width(self) -> int:
@@ -122,18 +127,17 @@ class Choice:
     def count(self, op: str, path: str, dtypes: tuple[str, ...], began: float = 0.0) -> None:
         """Called by an op when a path of it has come to its end: a fraction of a microsecond. `began`: what the watch
         told it before."""
-        call = (op, path, dtypes)
-        try:
-            self.calls[call] += 1
-        except KeyError:
-            self.calls[call] = 1
+        count = self.counts.get((op, path, dtypes))
+        if count is None:
+            self.counts[op, path, dtypes] = [1]
+        else:
+            count[0] += 1
         if began:
             self.watch.stopped(op, began)
 
     def ran(self, since: Mapping[Call, int] | None = None) -> list[OpPath]:
         """What has run, sorted; `since`: an earlier copy of `calls`, and only what has run after it counts."""
-        # list(): another thread may be in the middle of a step.
-        seen = [call for call, count in list(self.calls.items()) if count > (since or {}).get(call, 0)]
+        seen = [call for call, count in self.calls.items() if count > (since or {}).get(call, 0)]
         found = {(op, path, dtype) for op, path, dtypes in seen for dtype in dtypes}
         return sorted(OpPath(op, COMPILED, path, dtype, self._reason(path)) for op, path, dtype in found)
 

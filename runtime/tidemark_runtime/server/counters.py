@@ -29,6 +29,7 @@ class ServerMetrics:
         self._degraded = self._counter(names.DEGRADED).labels()
         self._key_requests = self._counter(names.KEY_REQUESTS)
         self._key_tokens = self._counter(names.KEY_TOKENS)
+        self._generated: dict[str, tallies.Count] = {}
         self._keep(names.PROMPT_TOKENS, tallies.Total(names.PROMPT_TOKENS, self._key_tokens, "prompt"))
         self._keep(names.GENERATED_TOKENS, tallies.Total(names.GENERATED_TOKENS, self._key_tokens, "generated"))
         self._duration = self._histogram(names.REQUEST_DURATION).labels()
@@ -93,8 +94,11 @@ class ServerMetrics:
         self._key_tokens.labels(key_name, "prompt").inc(count)
 
     def tokens(self, count: int, key_name: str = "") -> None:
-        """Generated tokens that arrived."""
-        self._key_tokens.labels(key_name, "generated").inc(count)
+        """Generated tokens that arrived. Called for each token of each request: its series is kept at hand."""
+        series = self._generated.get(key_name)
+        if series is None:
+            series = self._generated[key_name] = self._key_tokens.labels(key_name, "generated")
+        series.value += count
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)

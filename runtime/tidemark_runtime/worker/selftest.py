@@ -82,7 +82,7 @@ def refuse(paths: Iterable[status.KernelPath]) -> None:
 def run(loaded: loading.Loaded) -> Tested:
     """Raises `SelfTestFailed` with every op that gives wrong numbers."""
     started = time.perf_counter()
-    before = dict(dispatch.current().calls)
+    before = dispatch.current().calls
     dtype: torch.dtype = getattr(torch, loaded.facts.dtype)
     with torch.inference_mode():
         forms = [selftest_layers.run(probe, dtype) for probe in loaded.probes]

@@ -42,7 +42,7 @@ def run(probe: probes.Probe, dtype: torch.dtype) -> Form:
             f"{probe.name}: the checkpoint has an infinity or a NaN in it, expected numbers. Fetch the model again, or "
             "quantize or convert it again"
         )
-    before = dict(dispatch.current().calls)
+    before = dispatch.current().calls
     errors = (
         [_embedding(probe, dtype)]
         if probe.use == "embedding"

@@ -76,7 +76,7 @@ class TorchWorker:
     ) -> None:
         """Raises CapacityError where the system refuses the swap space of `facts`."""
         self._tested = selftest.Tested((), ()) if tested is None else tested
-        self._calls_before = dict(dispatch.current().calls)
+        self._calls_before = dispatch.current().calls
         self._model: batches.Model | None = model
         self._memory: batches.KVMemory | None = memory
         self._swap_space: swap.SwapSpace | None = swap.SwapSpace(memory.slab, facts.num_host_pages)

@@ -92,7 +92,7 @@ def test_every_op_has_a_self_test() -> None:
 def test_each_self_test_runs_its_op(native: dispatch.Choice) -> None:
     """One that compared the reference with itself would pass on any machine."""
     for op in every.EVERY:
-        before = dict(native.calls)
+        before = native.calls
         assert {outcome.op for outcome in every.run(model(), [op])} == {op}
         assert op in {each.op for each in native.ran(before)}
 
@@ -257,10 +257,10 @@ def test_both_paths_count_every_op(native: dispatch.Choice, monkeypatch: pytest.
 
 
 def test_what_ran_before_does_not_count(native: dispatch.Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = dataclasses.replace(native, calls={})
+    chosen = dataclasses.replace(native, counts={})
     monkeypatch.setattr(dispatch, "current", lambda: chosen)
     ops.silu_mul(torch.zeros(2, 8))
-    before = dict(chosen.calls)
+    before = chosen.calls
     assert chosen.ran(before) == []
     ops.rms_norm(torch.ones(2, 8), torch.ones(8), 1e-5)
     assert chosen.ran(before) == [dispatch.OpPath("rms_norm", "cpu-c", "cpu-c", "float32")]
@@ -271,7 +271,7 @@ def test_weights_for_another_width_are_seen_to_run_on_torch(
     native: dispatch.Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a library, and it is not what computes: nobody would notice but the one who waits."""
-    chosen = dataclasses.replace(native, calls={})
+    chosen = dataclasses.replace(native, counts={})
     monkeypatch.setattr(dispatch, "current", lambda: chosen)
     quants = torch.zeros(20, 32, dtype=torch.uint8)
     weight = ops.GroupedWeight.pack(quants, torch.ones(20, 2), None, 4, 16, panel_width=chosen.panel_width * 2)

@@ -75,7 +75,7 @@ class Broken:
 @pytest.fixture
 def broken_norm(monkeypatch: pytest.MonkeyPatch) -> dispatch.Choice:
     chosen = dispatch.current()
-    broken = dataclasses.replace(chosen, library=Broken(chosen.library), calls={})  # type: ignore[arg-type]
+    broken = dataclasses.replace(chosen, library=Broken(chosen.library), counts={})  # type: ignore[arg-type]
     monkeypatch.setattr(dispatch, "current", lambda: broken)
     return broken
 
