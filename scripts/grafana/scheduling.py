@@ -103,7 +103,7 @@ def _queue_waits(say: Say) -> Iterable[dashboard.Panel]:
     buckets = queries.of_engines(f"{metrics.QUEUE_WAIT.name}_bucket")
     yield panels.lines(
         panels.About(
-            title=say("Wait for a first turn", "首次执行前的等待"),
+            title=say("Wait for a first turn, by lane", "首次执行前的等待（按车道）"),
             description=say(
                 "From arrival to the first step, of those that got a turn: half of them wait less than p50, 95 of 100 "
                 "less than p95. Dashed: where the alert begins.",
@@ -114,7 +114,7 @@ def _queue_waits(say: Say) -> Iterable[dashboard.Panel]:
             thresholds=parts.steps((_LIMITS.queue_wait_seconds, ORANGE)),
         ),
         *(
-            parts.query(queries.quantile(share, buckets), name)
+            parts.query(queries.quantile(share, buckets, ("lane",)), f"{{{{lane}}}} {name}")
             for share, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
         ),
         limits=True,

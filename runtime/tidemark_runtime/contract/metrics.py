@@ -217,9 +217,9 @@ QUEUE_WAIT = _metric(
     "queue_wait_seconds",
     _HISTOGRAM,
     "Wait of each sequence from its arrival in the engine until the step that it first takes part in is planned. "
-    "Counted once, then; not for one that never had a turn, and not when one comes back after a preemption.",
+    "Counted once, then, in its lane; not for one that never had a turn, nor when one comes back after a preemption.",
     "seconds",
-    (),
+    ("lane",),
     FIRST_TOKEN_BUCKETS,
     where="engine/core_engine.py, as the first turn is planned",
 )

@@ -79,7 +79,7 @@ class CoreEngine:
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = 2 if overlap else 1
         self._stats = messages.EngineStats(pages_total=worker.facts.num_pages)
-        self._queue_waits: list[float] = []
+        self._queue_waits: dict[sequence.Lane, list[float]] = {lane: [] for lane in sequence.Lane}
         self._op_seconds: list[dict[str, float]] = []
         """Of steps that were timed, until the next message."""
         self._busy_seconds = 0.0
@@ -206,12 +206,13 @@ class CoreEngine:
             step_prices=self._scheduler.times.prices,
             prompt_tokens_total=counters.prompt_tokens,
             generated_tokens_total=counters.generated_tokens,
-            queue_waits_seconds=self._queue_waits,
+            queue_waits_seconds=self._queue_waits[sequence.Lane.EXPRESS],
+            slow_queue_waits_seconds=self._queue_waits[sequence.Lane.SLOW],
             busy_seconds_total=self._busy_seconds,
             out_of_memory_total=self._num_out_of_memory,
             op_seconds=self._op_seconds,
         )
-        self._queue_waits, self._op_seconds = [], []
+        self._queue_waits, self._op_seconds = {lane: [] for lane in sequence.Lane}, []
         return stats
 
     def listing(self, question: messages.ListSequences) -> messages.SequenceList:
@@ -410,7 +411,7 @@ class CoreEngine:
 
     def _note_turns(self, now: float) -> None:
         for entry in self._scheduler.take_first_turns():
-            self._queue_waits.append(now - entry.arrival_seconds)
+            self._queue_waits[entry.lane].append(now - entry.arrival_seconds)
             if entry.num_cached_tokens:
                 self._num_cached[entry.id] = entry.num_cached_tokens
             for sibling in self._groups.get(entry.id, ()):

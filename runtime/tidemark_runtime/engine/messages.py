@@ -247,7 +247,9 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Tokens computed that were known at arrival (a recomputed one counts again)."""
     generated_tokens_total: int = 0
     queue_waits_seconds: list[float] = []
-    """Waits until the first turn that ended since the last message."""
+    """Waits until the first turn that ended since the last message, of the express lane."""
+    slow_queue_waits_seconds: list[float] = []
+    """... of the slow lane."""
     busy_seconds_total: float = 0.0
     """Time in execute, of all steps."""
     out_of_memory_total: int = 0

@@ -40,7 +40,8 @@ class ServerMetrics:
         tokens, durations = self._histogram(names.STEP_TOKENS), self._histogram(names.STEP_DURATION)
         self._step_tokens = {phase: tokens.labels(phase) for phase in STEP_TOKEN_PHASES}
         self._step_duration = {phase: durations.labels(phase) for phase in STEP_PHASES}
-        self._queue_wait = self._histogram(names.QUEUE_WAIT).labels()
+        waits = self._histogram(names.QUEUE_WAIT)
+        self._queue_wait, self._slow_queue_wait = waits.labels("express"), waits.labels("slow")
         self._reloads = self._counter(names.CONFIG_RELOADS)
         self._op_duration = self._histogram(names.OP_DURATION)
         self._last_step = 0
@@ -107,6 +108,8 @@ class ServerMetrics:
         """The engine's observer. A heartbeat repeats the last step, which counts once."""
         for wait in stats.queue_waits_seconds:
             self._queue_wait.observe(wait)
+        for wait in stats.slow_queue_waits_seconds:
+            self._slow_queue_wait.observe(wait)
         for step in stats.op_seconds:
             for op, seconds in step.items():
                 self._op_duration.labels(op).observe(seconds)

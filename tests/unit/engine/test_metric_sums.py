@@ -81,7 +81,7 @@ def test_the_gauges_are_the_sums_of_their_definitions(
     def look() -> None:
         bench.engine.check_integrity()
         stats = bench.stats
-        waits.extend(stats.queue_waits_seconds)
+        waits.extend((*stats.queue_waits_seconds, *stats.slow_queue_waits_seconds))
         pool = bench.engine._scheduler._memory.pool
         by_page = tokens_by_page(bench)
         # used + cached + free are the slab; used are the pages that somebody holds.

@@ -194,3 +194,12 @@ async def test_memory_is_told_by_part_as_planned_as_measured_and_what_is_left(sc
 async def test_without_a_limit_nothing_is_said_of_what_is_left(scrape):
     families = await scrape()
     assert {sample.labels["part"] for sample in families["tidemark_memory_bytes"].samples} == {"weights", "kv"}
+
+
+async def test_waits_are_told_by_lane(http, engine):
+    engine.tell(
+        messages.EngineStats(steps=1, step_sequences=1, queue_waits_seconds=[0.1], slow_queue_waits_seconds=[2.0, 3.0])
+    )
+    lines = (await http.get("/metrics")).text.splitlines()
+    assert 'tidemark_queue_wait_seconds_count{lane="express"} 1.0' in lines
+    assert 'tidemark_queue_wait_seconds_sum{lane="slow"} 5.0' in lines
