@@ -123,6 +123,10 @@ class Bench:
         """Objects of a kind that belong to a service."""
         return self.bed.objects(kind, self.namespace, f"{names.SERVICE_LABEL}={name}")
 
+    def engine_config_maps(self, name: str) -> list[cluster.Object]:
+        """Those that engines read; that of the dashboard is for Grafana."""
+        return [item for item in self.of("configmap", name) if item["metadata"]["name"] != names.dashboard(name)]
+
     def pods(self, name: str) -> dict[str, cluster.Object]:
         """Pods that are not ending, by uid."""
         found = self.of("pods", name)

@@ -50,11 +50,11 @@ def test_a_manifest_becomes_a_service_that_answers(bench: operator_runner.Bench)
 def test_a_hot_change_reaches_the_running_pods(bench: operator_runner.Bench) -> None:
     bench.start()
     before = bench.ready(overload={"maxQueuedRequests": 11})
-    old = {item["metadata"]["name"]: item["data"] for item in bench.of("configmap", NAME)}
+    old = {item["metadata"]["name"]: item["data"] for item in bench.engine_config_maps(NAME)}
     bench.apply(operator_runner.small(NAME, overload={"maxQueuedRequests": 12}))
     bench.until("the engine has it", lambda: bench.answers(NAME, maxQueuedRequests=12))
     said = bench.until_condition(NAME, "ConfigApplied", "True")["message"]
-    new = {item["metadata"]["name"]: item for item in bench.of("configmap", NAME)}
+    new = {item["metadata"]["name"]: item for item in bench.engine_config_maps(NAME)}
     assert set(new) == set(old)  # the same object, so that a container that restarts finds the new values
     (stored,) = new.values()
     assert "maxQueuedRequests: 12" in stored["data"][names.CONFIG_FILE]
@@ -78,7 +78,7 @@ def test_a_restart_change_replaces_the_pods_one_for_one(bench: operator_runner.B
     # The pass that the end of the last old pod wakes takes its configuration away.
     bench.until(
         "the configuration of the old revision is gone",
-        lambda: [item["metadata"]["name"] for item in bench.of("configmap", NAME)] == wanted,
+        lambda: [item["metadata"]["name"] for item in bench.engine_config_maps(NAME)] == wanted,
     )
 
 

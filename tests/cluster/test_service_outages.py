@@ -54,7 +54,7 @@ def test_killed_in_the_middle_of_a_roll(bench: operator_runner.Bench) -> None:
     bench.until_settled(NAME)
     bench.until("the new value", lambda: bench.answers(NAME, maxNumSeqs=6))
     assert not before & set(bench.pods(NAME))
-    assert len(bench.of("configmap", NAME)) == 1
+    assert len(bench.engine_config_maps(NAME)) == 1
 
 
 def delete_deployment(bench: operator_runner.Bench) -> None:
