@@ -28,8 +28,10 @@ START = {
 SCRIPTED = Path(__file__).parents[2] / "support" / "console_server.py"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[sync_api.Browser]:
+    """For one module: as long as Playwright's synchronous interface is open, an event loop runs in this thread, and no
+    test of another module that awaits could run."""
     if CHROMIUM is None:
         pytest.skip("there is no chromium on PATH: install Debian's package chromium")
     sync_api.expect.set_options(timeout=PATIENCE_MS)
