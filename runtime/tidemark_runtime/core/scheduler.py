@@ -290,12 +290,18 @@ class Scheduler:
         for the caller to end. Who waits goes on waiting, and computes anew what it has in the swap space: copies may be
         among what was lost. What the prefix cache holds was written by steps before these.
         """
-        self._planned.clear()
-        for entry in self._parked.values():
+        over = (sequence.State.RUNNING, sequence.State.FINISHED)
+        sampled = (entry for planned in self._planned.values() for entry in planned.sampling)
+        parked = list(self._parked.values())
+        # Who was preempted in one of these steps waits for a token of it, which will never come.
+        for entry in dict.fromkeys([*parked, *(entry for entry in sampled if entry.state not in over)]):
             self._outlook.waiting.remove(entry)
-            self._memory.forget_host(entry)
-            entry.num_computed = 0
+            if entry in parked:
+                self._memory.forget_host(entry)
+                entry.num_computed = 0
+            entry.num_sampled = len(entry.token_ids) - entry.num_prompt_tokens
             self._outlook.waiting.add(entry)
+        self._planned.clear()
         self._parked.clear()
         return list(self._running)
 

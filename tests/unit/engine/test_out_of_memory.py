@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from engine_bench import Bench, Finish, prompt
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tidemark_runtime import errors
@@ -81,6 +81,15 @@ def test_what_the_prefix_cache_held_before_is_right_afterwards() -> None:
     mode=st.sampled_from(["auto", "swap", "recompute"]),
     overlap=st.booleans(),
     pause=st.integers(0, 10),
+)
+@example(  # one is preempted in the very step that comes to nothing
+    lengths=[(1, 8, 0), (1, 7, 0), (1, 8, 0), (54, 12, 0), (14, 12, 1)],
+    failures={0, 21},
+    tokens=80,
+    host_tokens=0,
+    mode="auto",
+    overlap=True,
+    pause=0,
 )
 def test_whenever_it_happens_everybody_ends_once_and_pages_add_up(
     lengths: list[tuple[int, int, int]],
