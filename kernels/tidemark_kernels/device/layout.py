@@ -32,6 +32,8 @@ class DeviceSegments:
     num_kv_heads: int
     source: segments_module.LayerSegments
     """The same on the host, for checks and references."""
+    forms: tuple[tuple[int, int, bool, bool], ...]
+    """(code of K, code of V, K has a fixed scale, V has one) of all heads, each once, sorted."""
 
     @classmethod
     def of(cls, source: segments_module.LayerSegments, device: torch.device) -> DeviceSegments:
@@ -52,4 +54,6 @@ class DeviceSegments:
         ]
         table = torch.stack(rows).contiguous().to(device)
         fixed = torch.stack((source.k_fixed, source.v_fixed)).contiguous().to(device)
-        return cls(table, fixed, k_codes, v_codes, source.num_kv_heads, source)
+        columns = (source.k_dtypes, source.v_dtypes, source.k_fixed > 0, source.v_fixed > 0)
+        forms = tuple(sorted(set(zip(*(each.tolist() for each in columns), strict=True))))
+        return cls(table, fixed, k_codes, v_codes, source.num_kv_heads, source, forms)
