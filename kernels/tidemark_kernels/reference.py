@@ -67,13 +67,28 @@ def rms_norm(
     eps: float,
     residual: torch.Tensor | None = None,
     compute: torch.dtype = torch.float32,
+    rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """x `[num_tokens, width]`; with `residual`, that becomes `residual + x` in place and is what is normalised."""
+    """x `[num_tokens, width]`; with `residual`, that becomes `residual + x` in place and is what is normalised.
+
+    With `rows`: only those, and the residual stays as it is; a row that is not there (-1) becomes zeros.
+    """
+    if rows is not None:
+        x = embedding_rows(x, torch.where(rows < len(x), rows, -1))
+        residual = None if residual is None else embedding_rows(residual, torch.where(rows < len(residual), rows, -1))
     if residual is not None:
         residual.copy_(residual.to(compute) + x.to(compute))
         x = residual
     wide = x.to(compute)
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.to(compute)).to(x.dtype)
+
+
+def embedding_rows(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """table `[num_rows, width]`, ids `[num_tokens]` -> its rows; of the id -1 zeros, of any other not there NaN."""
+    is_there = (ids >= 0) & (ids < len(table))
+    found = table[torch.where(is_there, ids, 0).long()]
+    missing = torch.where(ids == -1, 0.0, torch.nan).to(table.dtype)
+    return torch.where(is_there[:, None], found, missing[:, None])
 
 
 def silu_mul(gate_up: torch.Tensor, compute: torch.dtype = torch.float32) -> torch.Tensor:
@@ -139,8 +154,8 @@ def paged_attention(
     for chunk, context in enumerate(context_lens.tolist()):
         start, stop = query_start[chunk : chunk + 2].tolist()
         pages = page_table[chunk, : -(-context // block_size)].long()
-        queries = torch.arange(context - (stop - start), context)[:, None]
-        keys = torch.arange(context)[None, :]
+        queries = torch.arange(context - (stop - start), context, device=q.device)[:, None]
+        keys = torch.arange(context, device=q.device)[None, :]
         visible = (keys <= queries) if window is None else (keys <= queries) & (keys > queries - window)
         first = int(visible.any(dim=0).int().argmax()) if stop > start else 0
         for head in range(q.shape[1]):
@@ -221,7 +236,7 @@ def quantized_by(fixed: float, x: torch.Tensor, dtype: torch.dtype) -> torch.Ten
     """
     top = segments_module.LARGEST[segments_module.DTYPE_CODES[dtype]]
     usable = x.isfinite().all(dim=1, keepdim=True)
-    scaled = (torch.where(usable, x, 0.0) * (1.0 / torch.tensor(fixed))).clamp(-top, top)
+    scaled = (torch.where(usable, x, 0.0) * (1.0 / torch.tensor(fixed, device=x.device))).clamp(-top, top)
     codes = (scaled.round() if dtype is torch.int8 else scaled).to(dtype)
     codes.view(torch.uint8)[~usable[:, 0], 0] = broken_code(dtype)
     return codes

@@ -142,6 +142,11 @@ class LayerSegments:
         return min(rows)
 
     @cached_property
+    def alignment_bytes(self) -> int:
+        """The largest number that divides the offsets of all segments in a page; 0 where every offset is 0."""
+        return math.gcd(*(offset for _, offset, _ in self._segments))
+
+    @cached_property
     def _last(self) -> dict[int, int]:
         """Dtype code -> offset of the last segment of it: all that a check of a page needs."""
         last: dict[int, int] = {}
