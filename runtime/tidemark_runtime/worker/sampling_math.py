@@ -81,7 +81,7 @@ def draw(row: Float32, temperature: float, top_k: int, top_p: float, min_p: floa
         scaled /= np.float32(temperature)
         weights = np.exp(scaled, out=scaled)  # the best token weighs exactly 1
     if top_p < 1.0:
-        inside = _nucleus(weights, top_p)
+        inside = _nucleus(row if kept is None else row[kept], weights, top_p)
         kept, weights = (inside if kept is None else kept[inside]), weights[inside]
     if min_p > 0.0:
         likely = np.flatnonzero(weights >= np.float32(min_p))
@@ -90,8 +90,11 @@ def draw(row: Float32, temperature: float, top_k: int, top_p: float, min_p: floa
     return index if kept is None else int(kept[index])
 
 
-def _nucleus(weights: Float32, top_p: float) -> Int64:
-    """Indexes, ascending, of the smallest set of largest weights whose share reaches `top_p`.
+def _nucleus(values: Float32, weights: Float32, top_p: float) -> Int64:
+    """Indexes, ascending, of the smallest set of largest `values` whose share of the `weights` reaches `top_p`.
+
+    By the values, since a high temperature makes different ones weigh the same: top-k orders by them too, and so do the
+    kernels of devices, which must choose the same token.
 
     What weighs less than (1 - top_p) / n of the whole cannot be needed: all such together stay under 1 - top_p. So
     only the others are sorted, usually a few hundred of a vocabulary.
@@ -99,7 +102,7 @@ def _nucleus(weights: Float32, top_p: float) -> Int64:
     total = float(weights.sum(dtype=np.float64))
     slack = 1.0 - 1e-9
     candidates = np.flatnonzero(weights >= (1.0 - top_p) * total / weights.size * slack)
-    order = candidates[np.argsort(-weights[candidates], kind="stable")]
+    order = candidates[np.argsort(-values[candidates], kind="stable")]
     reached = np.cumsum(weights[order], dtype=np.float64)
     count = int(np.searchsorted(reached, top_p * total, side="left")) + 1
     return np.sort(order[:count]).astype(np.int64)

@@ -170,6 +170,11 @@ def test_of_equal_logits_the_lower_ids_are_largest() -> None:
     assert sampling_math.largest(row, 99).tolist() == [1, 2, 3, 0, 4]
 
 
+def test_top_p_orders_by_logits_where_their_weights_are_equal() -> None:
+    row = np.array([1.0, np.nextafter(np.float32(1.0), np.float32(2.0)), -5.0], dtype=np.float32)
+    assert {sampling_math.draw(row, 100.0, 0, 1e-9, 0.0, place) for place in (0.0, 0.5, 0.99)} == {1}
+
+
 def test_logprobs_are_the_natural_log_of_softmax_and_finite() -> None:
     row = spread_row(1, 200)
     row[7] = -np.inf
