@@ -53,6 +53,8 @@ class ReconcileSettings:
     """While it is Ready: queue and memory figures in status are at most this old."""
     volume_patience_seconds: float = 5.0
     """How long a pod may wait for its volumes before it is asked what they lack."""
+    read_map_seconds: float = 30.0
+    """Before a ConfigMap with a precision map is read again: it is not ours, and its changes come as no events."""
     push_again_seconds: float = 60.0
     """Before an engine that refused a configuration is given the same again."""
     rewrite_secrets_seconds: float = 3600.0

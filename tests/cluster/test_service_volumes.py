@@ -6,6 +6,7 @@ import operator_runner
 import pytest
 
 NAME = operator_runner.NAME
+MAP = {"precision.yaml": "rules: [{layers: 0, kind: k}]\n"}
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -16,7 +17,7 @@ def test_a_map_that_is_missing_is_named_and_may_come_later(bench: operator_runne
     said = bench.until_condition(NAME, "Ready", "False", "ConfigMapNotFound")["message"]
     assert "ConfigMap no-map" in said
     assert "spec.kvCache.precision.mapRef" in said
-    bench.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "no-map"}, "data": {"map.json": "{}"}})
+    bench.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "no-map"}, "data": MAP})
     bench.until_settled(NAME)
 
 

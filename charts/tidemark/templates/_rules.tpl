@@ -10,7 +10,7 @@
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: [create, get, update]}
 {{- end }}
 {{- define "tidemark.rules.services" -}}
-# holds the engine's configuration
+# holds the engine's configuration; one that a service names has its precision map
 - {apiGroups: [""], resources: ["configmaps"], verbs: [create, delete, get, list, patch, watch]}
 # their troubles are told in the service's status
 - {apiGroups: [""], resources: ["pods"], verbs: [list, watch]}

@@ -9,9 +9,9 @@ from typing import Annotated
 import rich.console
 import typer
 
-from tidemark_operator import api, errors
+from tidemark_operator import api, errors, plan
 from tidemark_operator.api import quantities
-from tidemark_operator.commands import outputs, plan_document, plan_model, plan_text
+from tidemark_operator.commands import outputs, plan_document, plan_model, plan_text, up_inputs
 from tidemark_operator.plan import capacity as plan_capacity
 from tidemark_runtime.planning import concurrency, known_models, weight_bytes
 
@@ -21,6 +21,7 @@ _MODEL_HELP = (
     "Instead of the manifest's: a known model, or a path of a .gguf file, a Hugging Face folder or a config.json. "
     f"Known: {', '.join(known_models.MODELS)}."
 )
+_MAP_HELP = "The precision map that kvCache.precision.mapRef names; without it the sum is without the map."
 _WEIGHTS_HELP = f"Format of a known model's weights: {', '.join(weight_bytes.FORMATS)}."
 
 
@@ -42,6 +43,7 @@ def command(
     group_size: Annotated[
         int, typer.Option("--group-size", metavar="N", help="Inputs that share a scale, with --weights awq or gptq.")
     ] = plan_model.GROUP_SIZE,
+    configmap: Annotated[list[str] | None, typer.Option("--configmap", metavar="NAME=FILE", help=_MAP_HELP)] = None,
     output: outputs.OutputOption = outputs.Output.TEXT,
 ) -> None:
     """Show what takes how much memory, how many requests fit, and what would make it fit.
@@ -50,7 +52,12 @@ def command(
     """
     lengths = [concurrency.parse_length(text, "--length") for text in length or []]
     asked = plan_model.Asked(model=model, weights=weights, group_size=group_size)
-    documents = [_document(service, asked, _limit(service, device), lengths, users) for service in api.load_file(file)]
+    services = api.load_file(file)
+    maps = up_inputs.maps(services, configmap or ())
+    documents = [
+        _document(service, asked, _limit(service, device), lengths, users, maps.get(up_inputs.map_name(service)))
+        for service in services
+    ]
     if output is outputs.Output.JSON:
         typer.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, ensure_ascii=False))
     else:
@@ -68,9 +75,10 @@ def _document(
     limit_bytes: int,
     lengths: list[concurrency.Length],
     users: int | None,
+    mapped: plan.Map | None,
 ) -> dict[str, object]:
     basis = plan_model.find(service, asked, plan_model.environment())
-    return plan_document.build(service, basis, limit_bytes, lengths, users)
+    return plan_document.build(service, basis, limit_bytes, lengths, users, mapped)
 
 
 def _limit(service: api.InferenceService, device: str | None) -> int:

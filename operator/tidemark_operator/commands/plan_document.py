@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemark_operator import api
+from tidemark_operator import plan as plan_api
 from tidemark_operator.commands import plan_model
 from tidemark_operator.plan import capacity as plan_capacity
 from tidemark_operator.plan import engine_config
@@ -26,9 +27,14 @@ def build(
     limit_bytes: int,
     lengths: Sequence[Length],
     users: int | None,
+    mapped: plan_api.Map | None = None,
 ) -> dict[str, Any]:
-    """`limit_bytes`: of one device; on a processor of the pod. Raises `CapacityError` where there is no sum at all."""
-    wanted = plan_capacity.wanted(service, limit_bytes, basis.overhead_bytes)
+    """`limit_bytes`: of one device; on a processor of the pod. `mapped`: the precision map that `service` names, where
+    it was given. Raises `CapacityError` where there is no sum at all."""
+    wanted = plan_capacity.wanted(service, limit_bytes, basis.overhead_bytes, mapped)
+    unfit = plan_capacity.compared(mapped, basis.shape, wanted)
+    if unfit is not None:
+        raise capacity.CapacityError(unfit.message)
     plan = footprint.of(basis.shape, wanted)
     chosen = list(lengths) or _usual(plan.context_tokens)
     goals = [_goal(plan, length, users) for length in chosen] if users is not None else []
@@ -46,7 +52,7 @@ def build(
         "freeBytes": max(0, plan.free_bytes),
         "reserveBytes": plan.reserve_bytes,
         "undivided": list(capacity.UNDIVIDED) if wanted.num_devices > 1 else [],
-        "assumptions": _assumptions(service, basis, wanted),
+        "assumptions": _assumptions(service, basis, wanted, mapped),
         "concurrency": rows,
         "goals": goals,
         "fits": plan.fits and not missed and not any(row["tooLong"] for row in rows),
@@ -81,8 +87,10 @@ def _kv(plan: footprint.Footprint) -> dict[str, Any]:
     }
 
 
-def _assumptions(service: api.InferenceService, basis: plan_model.Basis, wanted: capacity.Wanted) -> list[str]:
-    found = list(plan_capacity.assumptions(service, basis.shape, wanted))
+def _assumptions(
+    service: api.InferenceService, basis: plan_model.Basis, wanted: capacity.Wanted, mapped: plan_api.Map | None
+) -> list[str]:
+    found = list(plan_capacity.map_sentences(service, basis.shape, wanted, mapped))
     on_device = service.spec.hardware.resource_name != plan_capacity.CPU
     if on_device:
         found.append("Graphs, workspace and overhead of a device are assumptions: no engine has measured them on one.")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemark_operator import api, effects, errors, plan
-from tidemark_operator.commands import render_monitoring
+from tidemark_operator.commands import render_monitoring, up_inputs
 
 DEFAULT_IMAGE = "tidemark-runtime:latest"
 TOKEN_PLACEHOLDER = "# The operator makes the token. Apply the InferenceService, not these objects."
@@ -29,6 +29,14 @@ def command(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A file of InferenceService manifests.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Format of the objects.")] = Output.YAML,
     image: Annotated[str, typer.Option(help="Container image of the engine.")] = DEFAULT_IMAGE,
+    configmap: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--configmap",
+            metavar="NAME=FILE",
+            help="The precision map that kvCache.precision.mapRef names: it is checked, and counted.",
+        ),
+    ] = None,
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="Instead: the rules for a plain Prometheus.")
     ] = False,
@@ -45,6 +53,7 @@ def command(
     """Print the Kubernetes objects the operator would apply for FILE; warnings go to standard error."""
     if monitoring:
         _refuse("FILE", file, "nothing: --monitoring is about all services")
+        _refuse("--configmap", configmap, "nothing with --monitoring")
         render_monitoring.run(out, runbook_base_url, with_operator=operator is not False)
         return
     _refuse("--out", out, "nothing without --monitoring")
@@ -55,12 +64,13 @@ def command(
             "FILE: got nothing, expected a file of InferenceService manifests; or --monitoring for the rules"
         )
     services = api.load_file(file)
+    maps = up_inputs.maps(services, configmap or ())
     facts = plan.Facts(image=image, admin_token=TOKEN_PLACEHOLDER)
     objects = [_readable(item) for service in services for item in _objects(service, facts)]
     for service in services:
         for warning in effects.warnings(service):
             typer.echo(f"warning: {service.name}: {warning}", err=True)
-        if (fit := plan.fit(service, {})).refused:
+        if (fit := plan.fit(service, {}, maps.get(up_inputs.map_name(service)))).refused:
             typer.echo(f"warning: {service.name}: CapacityFit would be False: {fit.message}", err=True)
     if output is Output.JSON:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What `tidemark up` is given beside the manifest: the Secrets and ConfigMaps that a cluster would have."""
+"""What `up`, `plan` and `render` are given beside the manifest: Secrets and ConfigMaps that a cluster would have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidemark_operator import errors, names
+from tidemark_operator import api, errors, names, plan
 from tidemark_runtime.contract import documents
 from tidemark_runtime.planning import fixed_scales, precision_map
 
@@ -51,6 +51,35 @@ def config_map(path: Path) -> dict[str, str]:
         return _checked(_data_of(found, path), path)
     is_scales = isinstance(found, Mapping) and "scales" in found
     return _checked({fixed_scales.CONFIG_MAP_KEY if is_scales else precision_map.CONFIG_MAP_KEY: text}, path)
+
+
+def maps(services: Sequence[api.InferenceService], pairs: Sequence[str]) -> dict[str, plan.Map]:
+    """ConfigMap -> the precision map in it, for what counts bytes only: `pairs` are NAME=FILE of `--configmap`.
+
+    Raises `ManifestFileError`, also for a name that no manifest has, and `ConfigError` as `config_map` does.
+    """
+    found: dict[str, plan.Map] = {}
+    for name, path in parse_pairs("--configmap", pairs, "found=./map.yaml").items():
+        users = [service for service in services if map_name(service) == name]
+        if not users:
+            named = ", ".join(sorted({each for service in services if (each := map_name(service))})) or "none"
+            raise errors.ManifestFileError(
+                f"--configmap: got {name!r}, expected a ConfigMap that {plan.MAP_FIELD} names: {named}"
+            )
+        data = config_map(path)
+        for service in users:
+            read = plan.read_map(service, {"data": data})
+            if read is not None and read.reason:
+                raise errors.ManifestFileError(f"{path}: {read.message}")
+            if read is not None:
+                found[name] = read
+    return found
+
+
+def map_name(service: api.InferenceService) -> str:
+    """The ConfigMap with the precision map of `service`; empty: it names none."""
+    reference = service.spec.kv_cache.precision.map_ref
+    return "" if reference is None else reference.name
 
 
 def _data_of(manifest: Mapping[Any, Any], path: Path) -> dict[str, str]:

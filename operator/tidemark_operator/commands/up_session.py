@@ -74,8 +74,9 @@ class Session:
         self._cluster.objects.apply(secret, _MANAGER)
 
     def put_config_map(self, name: str, data: Mapping[str, str]) -> None:
-        """Create or replace a ConfigMap that the manifest refers to."""
-        metadata = {"name": name, "namespace": self._key.namespace}
+        """Create or replace a ConfigMap that the manifest refers to. Its label makes a change wake the reconcile."""
+        labels = names.selector(self._key.name)
+        metadata: dict[str, Any] = {"name": name, "namespace": self._key.namespace, "labels": labels}
         self._cluster.objects.apply(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}, _MANAGER
         )

@@ -14,8 +14,9 @@ from typing import Any
 
 from tidemark_operator import api, effects
 from tidemark_operator.api import quantities
-from tidemark_operator.plan import engine_config, layout
-from tidemark_runtime.planning import capacity, page_layout
+from tidemark_operator.plan import engine_config, layout, precision
+from tidemark_runtime.contract import settings
+from tidemark_runtime.planning import capacity, page_layout, precision_map
 
 _MIB_BYTES = 1024 * 1024
 CPU = "cpu"
@@ -28,6 +29,8 @@ class Fit:
     fits: bool | None
     """None: not known before the model's first start."""
     message: str
+    reason: str = ""
+    """Of the map that is in the way (`precision`); empty: it is none."""
 
     @property
     def refused(self) -> bool:
@@ -35,15 +38,21 @@ class Fit:
         return self.fits is False
 
 
-def fit(service: api.InferenceService, status: Mapping[str, Any]) -> Fit:
-    """Whether one pod of `service` fits; `status` is what was last written of it."""
+def fit(service: api.InferenceService, status: Mapping[str, Any], mapped: precision.Map | None = None) -> Fit:
+    """Whether one pod of `service` fits; `status` is what was last written of it. `mapped`: the precision map that it
+    names; None: it names none, or it was not looked at, which the message then says."""
+    if mapped is not None and mapped.reason:
+        return _without_map(mapped)
     shape, overhead_bytes = known_shape(service, status)
     limit_bytes = device_bytes(service.spec.hardware)
     if shape is None:
         return Fit(None, "The model's size is not known before its first start; the engine does the sum then.")
     if limit_bytes is None:
         return Fit(None, "spec.hardware.memory is not set; the engine does the sum with what it finds.")
-    asked = wanted(service, limit_bytes, overhead_bytes)
+    asked = wanted(service, limit_bytes, overhead_bytes, mapped)
+    unfit = compared(mapped, shape, asked)
+    if unfit is not None:
+        return _without_map(unfit)
     try:
         sum_ = capacity.plan(shape, asked)
     except capacity.CapacityError as error:
@@ -56,7 +65,26 @@ def fit(service: api.InferenceService, status: Mapping[str, Any]) -> Fit:
         f"{terms} = {_mib(total_bytes)} of {_mib(limit_bytes)}{where}: room for {tokens:,} tokens in "
         f"{sum_.num_pages:,} pages."
     )
-    return Fit(True, " ".join([message, *assumptions(service, shape, asked)]))
+    return Fit(True, " ".join([message, *map_sentences(service, shape, asked, mapped)]))
+
+
+def _without_map(mapped: precision.Map) -> Fit:
+    """One that is not there yet keeps pods waiting and is no reason to have none; with a wrong one they would end."""
+    if mapped.reason == precision.NOT_FOUND:
+        return Fit(None, mapped.message, mapped.reason)
+    return Fit(False, f"{mapped.message} No pods are started for this spec.", mapped.reason)
+
+
+def compared(mapped: precision.Map | None, shape: capacity.ModelShape, asked: capacity.Wanted) -> precision.Map | None:
+    """What is wrong with a map for this model; None: nothing."""
+    if mapped is None or mapped.found is None:
+        return None
+    target = precision_map.Target(capacity.kv_shape(shape), asked.kv_dtype, num_query_heads=shape.num_heads)
+    try:
+        precision_map.segments_of(mapped.found, target)
+    except settings.ConfigError as error:
+        return precision.unusable(mapped.name, str(error))
+    return None
 
 
 def known_shape(
@@ -79,7 +107,12 @@ def device_bytes(hardware: api.Hardware) -> int | None:
     return None if hardware.memory is None else quantities.to_bytes(hardware.memory)
 
 
-def wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int | None = None) -> capacity.Wanted:
+def wanted(
+    service: api.InferenceService,
+    limit_bytes: int,
+    overhead_bytes: int | None = None,
+    mapped: precision.Map | None = None,
+) -> capacity.Wanted:
     """What `service` asks for, `auto` resolved. `limit_bytes`: of one device; `overhead_bytes`: None, not measured."""
     parsed, hardware = engine_config.parse(service), service.spec.hardware
     on_device = hardware.resource_name != CPU
@@ -97,20 +130,45 @@ def wanted(service: api.InferenceService, limit_bytes: int, overhead_bytes: int 
         graphs_bytes=capacity.DEVICE_GRAPHS_BYTES if on_device else 0,
         item_bytes=2 if on_device else 4,
         heap_share=capacity.DEVICE_HEAP_SHARE if on_device else capacity.HEAP_SHARE,
-        precision=parsed.kv_cache.precision,
+        precision=_rules(parsed, mapped),
         fixed_scales=parsed.kv_cache.scales_file is not None,
         num_pages=parsed.kv_cache.num_pages,
         memory_bytes=parsed.kv_cache.memory,
         # The limit of devices is their own memory, and the host's is no part of it.
         swap_bytes=0 if on_device else parsed.kv_cache.swap_space,
+        speculation=_speculation(service, parsed),
     )
 
 
-def assumptions(service: api.InferenceService, shape: capacity.ModelShape, asked: capacity.Wanted) -> tuple[str, ...]:
-    """Sentences about what the sum could not look at, each with what it can change."""
+def _speculation(service: api.InferenceService, parsed: settings.EngineConfig) -> capacity.Speculation:
+    """Of a draft model that is not known by name only its logits are counted; the engine does the whole sum."""
+    wanted = parsed.speculative
+    if wanted.method == "none":
+        return capacity.Speculation()
+    shape = capacity.KNOWN_SHAPES.get(wanted.draft_model) if wanted.draft_model is not None else None
+    if shape is None:
+        return capacity.Speculation(num_guesses=wanted.tokens)
+    pages = page_layout.PageLayout(capacity.kv_shape(shape), parsed.kv_cache.block_size, _kv_dtype(service))
+    return capacity.Speculation(
+        num_guesses=wanted.tokens, draft_weights_bytes=shape.weights_bytes, draft_page_bytes=pages.page_bytes
+    )
+
+
+def map_sentences(
+    service: api.InferenceService,
+    shape: capacity.ModelShape,
+    asked: capacity.Wanted,
+    mapped: precision.Map | None = None,
+) -> tuple[str, ...]:
+    """What the sum says of the map in a ConfigMap: how much it keeps, or, not looked at, what it could change."""
     reference = service.spec.kv_cache.precision.map_ref
     if reference is None or not page_layout.KV_DTYPES[asked.kv_dtype].scaled:
         return ()
+    if mapped is not None and mapped.found is not None:
+        target = precision_map.Target(capacity.kv_shape(shape), asked.kv_dtype)
+        named, every = precision_map.segments_of(mapped.found, target), 2 * shape.num_layers * shape.num_kv_heads
+        dtypes = ", ".join(sorted(set(named.values())))
+        return (f"The precision map in ConfigMap {mapped.name} keeps {len(named)} of {every} segments in {dtypes}.",)
     try:
         least = capacity.plan(shape, dataclasses.replace(asked, kv_dtype="bfloat16"))
     except capacity.CapacityError:
@@ -118,9 +176,16 @@ def assumptions(service: api.InferenceService, shape: capacity.ModelShape, asked
     else:
         kept = f"{least.num_pages * asked.block_size:,} tokens"
     return (
-        f"The precision map in ConfigMap {reference.name} (spec.kvCache.precision.mapRef) is not read here, and the "
-        f"sum is without it: each segment that it keeps at 16 bits takes room; one that kept all would leave {kept}.",
+        f"The precision map in ConfigMap {reference.name} ({precision.FIELD}) was not given, and the sum is without "
+        f"it: each segment that it keeps at 16 bits takes room; one that kept all would leave {kept}.",
     )
+
+
+def _rules(parsed: settings.EngineConfig, mapped: precision.Map | None) -> Any:
+    """The map's, or those of the manifest itself."""
+    if mapped is None or mapped.found is None:
+        return parsed.kv_cache.precision
+    return precision_map.to_settings(mapped.found)
 
 
 def _kv_dtype(service: api.InferenceService) -> str:

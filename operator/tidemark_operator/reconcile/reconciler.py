@@ -17,7 +17,17 @@ from tidemark_operator import settings as settings_
 from tidemark_operator.cluster import clock as clock_
 from tidemark_operator.cluster import interface
 from tidemark_operator.plan import drift, history
-from tidemark_operator.reconcile import children, configuration, evaluations, news, queue, rollout, verdict, watching
+from tidemark_operator.reconcile import (
+    children,
+    configuration,
+    evaluations,
+    news,
+    precision,
+    queue,
+    rollout,
+    verdict,
+    watching,
+)
 from tidemark_operator.status import monitoring as status_monitoring
 from tidemark_operator.status import pressure, tightening, volumes
 
@@ -74,6 +84,7 @@ class Reconciler:
         self._children = children.Children(cluster, settings, clock)
         self._watching = watching.Watching(cluster, self._children)
         self._configuration = configuration.Configuration(cluster, settings, clock)
+        self._maps = precision.Maps(cluster, settings, clock)
         self._felt: dict[interface.Key, datetime.datetime] = {}
         """When a pass last saw memory pressure."""
 
@@ -83,6 +94,7 @@ class Reconciler:
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._children.forget(key)
             self._watching.forget(key)
+            self._maps.forget(key)
             self._felt.pop(key, None)
             return queue.GONE
         try:
@@ -108,7 +120,7 @@ class Reconciler:
         pods = await self._cluster.list("Pod", own.namespace, selector)
         facts = dataclasses.replace(self._facts, admin_token=self._tokens(str(document["metadata"]["uid"])))
         facts = await rollout.facts_for(self._cluster, acting.service, facts, live, pods)
-        fit = plan.fit(acting.service, service.status)
+        fit = plan.fit(acting.service, service.status, await self._maps.of(acting.service))
         spec_limit = plan.soft_limit(acting.service)
         tightened = tightening.read(acting.service, spec_limit)
         if tightened is not None:
@@ -173,6 +185,7 @@ class Reconciler:
             monitoring=watched.condition,
             fits=seen.fit.fits,
             fit_message=seen.fit.message,
+            fit_reason=seen.fit.reason,
             paused=seen.paused,
             failed=(seen.acting.instead_of or judged).failed,
             running_revision=seen.acting.revision.number if seen.acting.instead_of else None,
@@ -260,6 +273,7 @@ class Reconciler:
         ready, limits = news.condition(computed, "Ready"), self._settings
         if not seen.pods:
             is_waiting = news.condition(computed, status_monitoring.TYPE).get("status", "True") != "True"
+            is_waiting |= bool(seen.fit.reason)  # a map that is corrected comes as no event
             return limits.max_unready_seconds if is_waiting else limits.rewrite_secrets_seconds
         if computed.get("tightened") != (seen.tightened.dump() if seen.tightened else None):
             return limits.unready_seconds  # the engines do not have it yet

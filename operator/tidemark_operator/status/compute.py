@@ -110,7 +110,7 @@ def _cause(
     if service.replicas == 0:
         return finding.Finding("ScaledToZero", "spec.replicas is 0; raise it to start pods.", problem=False)
     if observed.fits is False:
-        return finding.Finding("DoesNotFit", observed.fit_message)
+        return finding.Finding(observed.fit_reason or "DoesNotFit", observed.fit_message)
     if observed.deployment is None:
         return finding.Finding("Creating", "The objects are being created.", problem=False)
     if progress.refused:
@@ -163,14 +163,15 @@ def _model_ready(engines: Sequence[EngineStatus], cause: finding.Finding) -> Con
 def _capacity_fit(observed: observed_.Observed, engines: Sequence[EngineStatus], cause: finding.Finding) -> Condition:
     """The plan's answer before any pod exists; what the engines found comes on top of it."""
     if observed.fits is False:
-        return Condition("CapacityFit", "False", "DoesNotFit", observed.fit_message)
+        return Condition("CapacityFit", "False", observed.fit_reason or "DoesNotFit", observed.fit_message)
     if cause.reason in ("DoesNotFit", "OutOfMemory"):
         return Condition("CapacityFit", "False", cause.reason, cause.message)
     if observed.fits:
         return Condition("CapacityFit", "True", "Fits", observed.fit_message)
     if any(engine.state in _LOADED for engine in engines):
         return Condition("CapacityFit", "True", "Loaded", "Weights and KV cache are in memory.")
-    return Condition("CapacityFit", "Unknown", "NotKnownYet", observed.fit_message or "Nothing is known yet.")
+    reason = observed.fit_reason or "NotKnownYet"
+    return Condition("CapacityFit", "Unknown", reason, observed.fit_message or "Nothing is known yet.")
 
 
 def _config_applied(observed: observed_.Observed) -> Condition:

@@ -31,6 +31,8 @@ class Observed:
     """What the plan says before any pod exists; None: not known."""
     fit_message: str = ""
     """The sum; empty: it was not asked."""
+    fit_reason: str = ""
+    """Why there is no sum, where the precision map in a ConfigMap is the reason (`plan.precision`)."""
     paused: bool = False
     """The operator leaves the service alone."""
     failed: str = ""

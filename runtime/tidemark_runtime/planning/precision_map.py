@@ -116,6 +116,19 @@ def of_settings(settings: Iterable[config.PrecisionRule], where: str = "kvCache.
     return PrecisionMap(where, rules)
 
 
+def to_settings(wanted: PrecisionMap) -> tuple[config.PrecisionRule, ...]:
+    """The same rules as an engine's configuration has them: `of_settings` gives them back."""
+    return tuple(
+        config.PrecisionRule(
+            layers=",".join(map(str, rule.layers)),
+            heads=None if rule.heads is None else ",".join(map(str, rule.heads)),
+            kind=rule.kinds[0] if len(rule.kinds) == 1 else BOTH,
+            dtype=rule.dtype,
+        )
+        for rule in wanted.rules
+    )
+
+
 def segments_of(wanted: PrecisionMap, target: Target) -> Segments:
     """The dtype of every segment that a rule names. Raises `ConfigError` with every problem."""
     problems: list[errors.Problem] = []

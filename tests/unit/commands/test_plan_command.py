@@ -221,3 +221,35 @@ def test_a_map_that_is_not_read_is_an_assumption(tmp_path: Path, capsys: pytest.
     mapped = {"dtype": "int8", "precision": {"mapRef": {"name": "found"}}}
     found = planned(capsys, manifest(tmp_path, kvCache=mapped), *KNOWN)
     assert any("ConfigMap found" in sentence for sentence in found["assumptions"])
+
+
+MAPPED = {"dtype": "int8", "precision": {"mapRef": {"name": "found"}}}
+
+
+def test_a_map_that_is_given_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = tmp_path / "map.yaml"
+    given.write_text("rules: [{layers: 0-9, kind: k}]")
+    found = planned(capsys, manifest(tmp_path, kvCache=MAPPED), *KNOWN, "--configmap", f"found={given}")
+    plain = planned(capsys, manifest(tmp_path, kvCache={"dtype": "int8"}), *KNOWN)
+    # 10 layers of 28, 4 KV heads of 128: two bytes instead of one and a scale for each of 16 tokens.
+    assert found["kv"]["pageBytes"] == plain["kv"]["pageBytes"] + 10 * 4 * 16 * (2 * 128 - 128 - 4)
+    assert "keeps 40 of 224 segments in bfloat16" in found["assumptions"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "code", "words"),
+    [
+        ("rules: [{layers: seven}]", "found", 2, "map.yaml.rules[0].layers: got 'seven'"),
+        ("rules: [{layers: 2, dtype: int4}]", "found", 2, "only together with kvCache.allowLossy: true"),
+        ("rules: [{layers: 2}]", "lost", 2, "expected a ConfigMap that spec.kvCache.precision.mapRef names: found"),
+        ("rules: [{layers: 28}]", "found", 1, "ConfigMap found: precision.yaml.rules[0]: layers: got [28]"),
+    ],
+)
+def test_a_map_that_cannot_be_counted_says_why(
+    tmp_path: Path, text: str, name: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "map.yaml"
+    given.write_text(text)
+    file = manifest(tmp_path, kvCache=MAPPED)
+    assert cli.run(["plan", file, *KNOWN, "--configmap", f"{name}={given}"]) == code
+    assert words in capsys.readouterr().err

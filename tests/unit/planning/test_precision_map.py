@@ -101,6 +101,13 @@ def test_what_is_written_is_what_was_meant() -> None:
         assert segments(precision_map.to_mapping(wanted, SHAPE)) == wanted
 
 
+def test_rules_are_the_same_as_settings() -> None:
+    rules = [{"layers": [0, "2-3"], "heads": [1, 2], "kind": "v", "dtype": "int8"}, {"layers": 1}]
+    read = precision_map.parse({"rules": rules, "keepHeads": {"0": [0]}}, "map.yaml")
+    written = precision_map.of_settings(precision_map.to_settings(read))
+    assert precision_map.segments_of(written, TARGET) == precision_map.segments_of(read, TARGET)
+
+
 def test_what_is_written_is_short() -> None:
     wanted: dict[tuple[int, int, page_layout.Kind], str] = {
         (layer, head, kind): "bfloat16" for layer in (0, 1, 2) for head in range(3) for kind in page_layout.KINDS

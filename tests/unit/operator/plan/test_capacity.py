@@ -54,13 +54,13 @@ def test_a_model_that_cannot_be_divided_is_refused_with_what_can() -> None:
     )
 
 
-def test_a_map_in_a_config_map_is_not_read_and_the_message_says_so() -> None:
+def test_a_map_that_was_not_given_is_not_counted_and_the_message_says_so() -> None:
     hardware = {"resourceName": "cpu", "memory": "4Gi"}
     mapped = {"dtype": "int8", "precision": {"mapRef": {"name": "found"}}}
     asked, plain = service(hardware, kvCache=mapped), service(hardware, kvCache={"dtype": "int8"})
     found = plan.fit(asked, {})
     assert tokens(found) == tokens(plan.fit(plain, {}))
-    assert "ConfigMap found (spec.kvCache.precision.mapRef) is not read here" in found.message
+    assert "ConfigMap found (spec.kvCache.precision.mapRef) was not given" in found.message
     kept = found.message.rpartition("would leave ")[2].partition(" tokens")[0]
     sixteen = plan.fit(service(hardware, kvCache={"dtype": "bfloat16"}), {})
     assert int(kept.replace(",", "")) == tokens(sixteen)

@@ -102,3 +102,20 @@ def test_a_service_that_could_never_start_is_said_to(tmp_path: Path) -> None:
     assert "CapacityFit would be False" in done.stderr
     assert "99" in done.stderr
     assert "kind: Deployment" in done.stdout
+
+
+def test_a_map_that_is_given_is_checked_and_counted(tmp_path: Path) -> None:
+    document = manifests.small(
+        model={"source": {"package": {"name": "smollm2-135m"}}},
+        hardware={"resourceName": "cpu", "memory": "4Gi"},
+        kvCache={"dtype": "int8", "precision": {"mapRef": {"name": "found"}}},
+    )
+    file, given = tmp_path / "service.yaml", tmp_path / "map.yaml"
+    file.write_text(json.dumps(document))
+    given.write_text("rules: [{layers: 30}]")
+    done = render(str(file), "--configmap", f"found={given}")
+    assert done.returncode == 0
+    assert "CapacityFit would be False: ConfigMap found: precision.yaml.rules[0]: layers: got [30]" in done.stderr
+    given.write_text("rules: [{layers: 3}]")
+    assert "CapacityFit" not in render(str(file), "--configmap", f"found={given}").stderr
+    assert render("--monitoring", "--configmap", f"found={given}").returncode == 2
