@@ -12,7 +12,8 @@ MODEL := smollm2-135m
 ARGS ?=
 export PYTHON
 
-.PHONY: help setup demo test check e2e bench bench-scheduler bench-kv bench-peers wheelhouse render lock clean
+.PHONY: help setup demo test test-gpu check e2e bench bench-scheduler bench-kv bench-peers wheelhouse render render-kernels
+.PHONY: lock clean
 
 help: ## Explain every target (this text)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ test: $(READY) ## Run every test that needs no cluster and no accelerator
 	@$(BIN)/tidemark models fetch $(MODEL)
 	@# Where Python may not keep its bytecode, each of the many processes compiles torch's sources again: 5 s.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses=auto --no-loadscope-reorder $(ARGS)
+
+test-gpu: $(READY) ## On a machine with a card: check every device op, then measure; ten minutes, a table and JSON
+	@$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 e2e: $(READY) ## Run the tests on a real Kubernetes: a bed of our own (root and Go), or the cluster that KUBECONFIG names
 	@$(BIN)/tidemark models fetch $(MODEL)
@@ -71,6 +75,9 @@ wheelhouse: $(READY) ## Collect what the two images are built from in dist/wheel
 
 render: $(READY) ## Write the reference pages again from the code they describe
 	@$(BIN)/python scripts/render.py
+
+render-kernels: $(READY) ## Compile every form of every device kernel, without a device, and write the table of their code
+	@$(BIN)/python scripts/kernel_code.py $(ARGS)
 
 lock: $(READY) ## Resolve pyproject.toml into constraints.txt again (after changing a dependency)
 	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

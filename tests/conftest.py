@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 # Before anything imports a Triton kernel: what is decorated then runs under the interpreter, in this process and in the
-# engines it starts. Kernels are compiled for devices in processes without this variable.
-os.environ["TRITON_INTERPRET"] = "1"
+# engines it starts. Kernels are compiled for devices in processes without this variable, or with 0 (`tests/gpu`).
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath

@@ -38,12 +38,12 @@ def documented_layers(package: str) -> list[str]:
     return [re.split(r"\s{2,}", line)[0] for line in found[1].splitlines()]
 
 
-@pytest.mark.parametrize("package", ["tidemark_operator", "tidemark_runtime"])
+@pytest.mark.parametrize("package", ["tidemark_operator", "tidemark_runtime", "tidemark_kernels"])
 def test_the_docs_list_is_the_contract(package: str) -> None:
     assert documented_layers(package) == layers_of(package)
 
 
-@pytest.mark.parametrize("package", ["tidemark_operator", "tidemark_runtime"])
+@pytest.mark.parametrize("package", ["tidemark_operator", "tidemark_runtime", "tidemark_kernels"])
 def test_the_picture_is_the_contract(package: str) -> None:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     found = re.search(rf"subgraph {package}\n(.*?)\n    end", page[page.index("The same as a picture") :], re.DOTALL)
@@ -115,7 +115,7 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
 def test_the_tree_keeps_every_contract(copy_of_the_packages: Path) -> None:
     done = lint(copy_of_the_packages)
     assert done.returncode == 0, done.stdout
-    assert "Contracts: 7 kept, 0 broken." in done.stdout
+    assert "Contracts: 8 kept, 0 broken." in done.stdout
 
 
 BROKEN = {
@@ -127,6 +127,10 @@ BROKEN = {
     "operator/tidemark_operator/api/__init__.py": (
         "from tidemark_runtime import config",
         "tidemark_operator.api -> tidemark_runtime.config",
+    ),
+    "kernels/tidemark_kernels/jit/numbers.py": (
+        "from tidemark_kernels.tuning import variant",
+        "tidemark_kernels.jit.numbers -> tidemark_kernels.tuning.variant",
     ),
     "kernels/tidemark_kernels/__init__.py": (
         "import tidemark_runtime.errors",
@@ -146,4 +150,4 @@ def test_broken_imports_are_named_with_their_lines(copy_of_the_packages: Path) -
     done = lint(copy_of_the_packages)
     assert done.returncode == 1
     assert [words for words in expected if words not in done.stdout] == []
-    assert "Contracts: 3 kept, 4 broken." in done.stdout
+    assert "Contracts: 3 kept, 5 broken." in done.stdout
