@@ -83,11 +83,14 @@ def prompt(length: int, seed: int = 0) -> list[int]:
     return [numbers.randrange(page_checking_worker.VOCABULARY) for _ in range(length)]
 
 
-def per_token(base: float = 0.0, *, decode: float = 0.0, prompt_token: float = 0.0) -> StepSeconds:
+def per_token(base: float = 0.0, *, decode: float = 0.0, prompt_token: float = 0.0, guess: float = 0.0) -> StepSeconds:
     """A device whose steps take so long, in seconds."""
 
     def seconds(plan: step_plan.StepPlan) -> float:
-        return base + decode * len(plan.decodes) + prompt_token * sum(chunk.count for chunk in plan.chunks)
+        decodes = len(plan.decodes) + len(plan.verifications)
+        guesses = sum(each.count for each in plan.verifications)
+        prompt_tokens = sum(chunk.count for chunk in plan.chunks)
+        return base + decode * decodes + prompt_token * prompt_tokens + guess * guesses
 
     return seconds
 
@@ -166,6 +169,7 @@ class Bench:
         page_copy_seconds: float = 0.0,
         max_context_tokens: int = 2048,
         step_seconds: StepSeconds | None = None,
+        speculative: config.SpeculativeConfig | None = None,
         **scheduler: object,
     ) -> None:
         values = {"max_num_seqs": 8, "max_num_batched_tokens": 256, **scheduler}
@@ -190,6 +194,7 @@ class Bench:
             now=lambda: self.now,
             overlap=overlap,
             prefix_caching=prefix_caching,
+            speculative=speculative,
         )
         self.records: dict[str, Record] = {}
         self.plans: list[step_plan.StepPlan] = []

@@ -108,9 +108,16 @@ class PageCheckingWorker:
             self._append_pages(join.slot, join.pages)
         for added in plan.new_pages:
             self._append_pages(added.slot, added.pages)
-        tokens = self._compute([*map(self._decode, plan.decodes), *plan.chunks])
+        tokens = list(self._compute([*map(self._decode, plan.decodes), *plan.chunks]))
+        verified = []
+        for verification in plan.verifications:
+            found = self._verify(verification)
+            verified.append(step_plan.Verified(verification.count, len(found)))
+            tokens += found
         seconds = (len(plan.swaps_out) + len(plan.swaps_in)) * self.facts.page_copy_seconds
-        return step_plan.StepResult(plan.step, tokens, (None,) * len(tokens), seconds, seconds)
+        return step_plan.StepResult(
+            plan.step, tuple(tokens), (None,) * len(tokens), seconds, seconds, verified=tuple(verified)
+        )
 
     def close(self) -> None:
         self.closed = True
@@ -119,7 +126,7 @@ class PageCheckingWorker:
         """What can be seen without looking into pages."""
         _require(self._last_step is None or plan.step > self._last_step, plan, "comes after a later step")
         self._last_step = plan.step
-        computing = [*plan.decodes, *(chunk.slot for chunk in plan.chunks)]
+        computing = [*plan.decodes, *(each.slot for each in (*plan.chunks, *plan.verifications))]
         slots = [*computing, *(join.slot for join in plan.joins), *(added.slot for added in plan.new_pages)]
         _require(bool(slots or plan.swaps_out or plan.swaps_in), plan, "holds nothing")
         _require(all(0 <= slot < len(self._tables) for slot in slots), plan, "names a slot that there is not")
@@ -168,6 +175,36 @@ class PageCheckingWorker:
                 sampled.append(context.next_token())
                 tokens.append(sampled[-1])
         return tuple(sampled)
+
+    def _verify(self, verification: step_plan.Verification) -> list[int]:
+        """Writes all guesses' digests to their pages, right or wrong, as a worker does; returns the tokens."""
+        slot, guesses = verification.slot, self._guesses(verification)
+        _require(len(guesses) == verification.count > 0, verification, "has another number of guesses")
+        table, tokens, size = self._tables[slot], self._tokens[slot], self._block_size
+        length = len(tokens)
+        _require(length + len(guesses) <= len(table) * size, verification, f"has {len(table)} pages of {size}")
+        context = self._read(step_plan.Chunk(slot, length - 1, 1, samples=True))
+        sampled: list[int] = []
+        is_right = True
+        for position, token in enumerate([tokens[-1], *guesses], length - 1):
+            self._pages[table[position // size]][position % size] = context.compute(token)
+            if is_right:
+                sampled.append(context.next_token())
+                is_right = position - length + 1 < len(guesses) and guesses[position - length + 1] == sampled[-1]
+        tokens += sampled
+        return sampled
+
+    def _guesses(self, verification: step_plan.Verification) -> tuple[int, ...]:
+        """Where the plan leaves them to a draft model: right or wrong, by the text."""
+        if verification.guesses:
+            return verification.guesses
+        text = list(self._tokens[verification.slot])
+        guesses = []
+        for _ in range(verification.count):
+            token = next_token(text)
+            guesses.append(token if token % 4 else token + 1)
+            text.append(guesses[-1])
+        return tuple(guesses)
 
     def _read(self, chunk: step_plan.Chunk) -> _Context:
         """What pages hold of the tokens before `chunk`."""

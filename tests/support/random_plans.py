@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemark_runtime.core import sampling, step_plan
@@ -45,6 +46,7 @@ class _Parts:
     new_pages: list[step_plan.NewPages] = field(default_factory=list)
     decodes: list[Running] = field(default_factory=list)
     chunks: list[tuple[Running, step_plan.Chunk]] = field(default_factory=list)
+    verifications: list[tuple[Running, step_plan.Verification]] = field(default_factory=list)
     freed_host_pages: list[int] = field(default_factory=list)
     """Read in this plan, which comes after its copies to the host: free from the next plan on."""
     shareable: list[tuple[Running, int]] = field(default_factory=list)
@@ -59,13 +61,23 @@ class _Parts:
             new_pages=tuple(self.new_pages),
             decodes=tuple(entry.slot for entry in self.decodes if entry.slot is not None),
             chunks=tuple(chunk for _, chunk in self.chunks),
+            verifications=tuple(each for _, each in self.verifications),
         )
 
 
 class Driver:
     def __init__(
-        self, chance: random.Random, sequences: list[Running], facts: interface.WorkerFacts, num_slots: int
+        self,
+        chance: random.Random,
+        sequences: list[Running],
+        facts: interface.WorkerFacts,
+        num_slots: int,
+        guess: Callable[[Running, int], list[int]] | None = None,
     ) -> None:
+        """`guess`: so many tokens that may come next, right or wrong; None: nothing is guessed."""
+        self._guess = guess
+        self._verifying: list[tuple[Running, step_plan.Verification]] = []
+        """In the plan made last."""
         self._chance = chance
         self._sequences = sequences
         self._block_size = facts.layout.block_size
@@ -77,6 +89,11 @@ class Driver:
         self.num_swapped_pages = 0
         self.num_shared_pages = 0
         self.num_copies_only = 0
+        self.num_guesses = 0
+        self.num_right = 0
+        """Of the guesses."""
+        self.wrong_after: list[int] = []
+        """Positions of the tokens after which a guess was wrong."""
 
     def run(self, worker: interface.Worker) -> None:
         """Until every sequence has its tokens."""
@@ -88,6 +105,15 @@ class Driver:
                     self._drop(self._chance.choice(held))
                 continue
             result = worker.execute(plan)
+            for (entry, each), outcome in zip(self._verifying, result.verified, strict=True):
+                assert outcome.num_guesses == each.count or not each.guesses
+                assert 1 <= outcome.num_tokens <= outcome.num_guesses + 1 <= each.count + 1
+                self.num_guesses += outcome.num_guesses
+                if outcome.num_tokens <= outcome.num_guesses:
+                    self.wrong_after.append(len(entry.tokens) + outcome.num_tokens - 2)
+                sampled += [entry] * outcome.num_tokens
+                entry.num_computed += outcome.num_tokens
+                self.num_right += outcome.num_tokens - 1
             assert (result.step, len(result.token_ids)) == (plan.step, len(sampled))
             assert result.execute_seconds >= result.swap_seconds >= 0
             for entry, token, logprobs in zip(sampled, result.token_ids, result.logprobs, strict=True):
@@ -115,6 +141,7 @@ class Driver:
         if not (plan.num_sequences or plan.swaps_out or plan.swaps_in or plan.joins):
             return None, []
         self._step += 1
+        self._verifying = parts.verifications
         self.num_copies_only += not plan.num_sequences
         return plan, [*parts.decodes, *(entry for entry, chunk in parts.chunks if chunk.samples)]
 
@@ -201,6 +228,9 @@ class Driver:
     def _compute(self, entry: Running, parts: _Parts) -> None:
         assert entry.slot is not None
         start = entry.num_computed
+        if self._guess is not None and start == len(entry.tokens) - 1 and self._chance.random() < 0.6:
+            self._verify(entry, self._guess, parts)
+            return
         count = self._chance.randint(1, len(entry.tokens) - start)
         end = start + count
         num_new = max(0, -(-end // self._block_size) - len(entry.pages))
@@ -216,6 +246,21 @@ class Driver:
         else:
             parts.chunks.append((entry, step_plan.Chunk(entry.slot, start, count, samples)))
         entry.num_computed = end
+
+    def _verify(self, entry: Running, guess: Callable[[Running, int], list[int]], parts: _Parts) -> None:
+        """Its last token with as many guesses as it may still generate, or fewer."""
+        assert entry.slot is not None
+        left = len(entry.prompt) + entry.params.max_tokens - len(entry.tokens)
+        count = self._chance.randint(0, left - 1)
+        num_new = max(0, -(-(len(entry.tokens) + count) // self._block_size) - len(entry.pages))
+        if not count or num_new > len(self._free_pages):
+            return
+        if num_new:
+            pages = self._take(num_new)
+            entry.pages += pages
+            parts.new_pages.append(step_plan.NewPages(entry.slot, tuple(pages)))
+        guesses = tuple(guess(entry, count))
+        parts.verifications.append((entry, step_plan.Verification(entry.slot, count, guesses)))
 
     def _take(self, count: int) -> list[int]:
         pages = [self._free_pages.pop() for _ in range(count)]

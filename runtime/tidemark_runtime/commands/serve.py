@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import os
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from tidemark_runtime.contract import settings as contract
 from tidemark_runtime.engine import client, logs, messages
 from tidemark_runtime.model import sources
 from tidemark_runtime.server import app, context, lifecycle, listening, nvml
-from tidemark_runtime.text import loading
+from tidemark_runtime.text import vocabulary
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -81,6 +82,12 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
     """Everything that can be said to be wrong without loading is said first. Raises `TidemarkError`."""
     logs.set_up(parsed.server.log_level)
     source = sources.resolve(parsed.model.source, model_store.default_store(os.environ))
+    draft: sources.ModelSource | None = None
+    started = parsed
+    if parsed.speculative.draft_model is not None:
+        draft = sources.resolve(parsed.speculative.draft_model, model_store.default_store(os.environ))
+        found = dataclasses.replace(parsed.speculative, draft_model=str(draft.path))
+        started = dataclasses.replace(parsed, speculative=found)  # the engine's process looks into no store
     shared = app.create_context(parsed, model_name=parsed.model.name or source.name)
     shared.cards = nvml.Cards(os.environ)
     listener = listening.bind(parsed.server.host, parsed.server.port)
@@ -88,7 +95,7 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
 
     async def run() -> int:
         life = lifecycle.Lifecycle(
-            shared, lambda: client.start(parsed, source), lambda: loading.load(source), announcer
+            shared, lambda: client.start(started, source), lambda: vocabulary.load(source, draft), announcer
         )
         return await life.run(listener)
 

@@ -18,6 +18,8 @@ class InFlight:
     """Sequences whose first so many tokens have their KV in pages after it."""
     swaps_out: tuple[step_plan.Copy, ...]
     num_swaps_in: int
+    verifying: tuple[sequence.Sequence, ...] = ()
+    """Whose guesses it checks: their tokens come last."""
 
 
 @dataclass(slots=True)
@@ -35,13 +37,16 @@ class Draft:
     filled: list[tuple[sequence.Sequence, int]] = field(default_factory=list)
     num_prompt_tokens: int = 0
     num_pairs: int = 0
+    verifications: list[step_plan.Verification] = field(default_factory=list)
+    verifying: list[sequence.Sequence] = field(default_factory=list)
+    """Whose guesses are checked, in the order of the verifications."""
     had_to_preempt: bool = False
     """A running sequence found no free page."""
 
     @property
     def is_empty(self) -> bool:
         """But for decodes."""
-        return not (self.chunks or self.joins or self.swaps_out or self.swaps_in)
+        return not (self.chunks or self.joins or self.swaps_out or self.swaps_in or self.verifications)
 
     def forget_slot(self, slot: int) -> None:
         """Who held `slot` takes no part in this step after all."""
@@ -65,6 +70,14 @@ class Draft:
             entry.num_sampled += 1
             self.chunk_samples.append(entry)
 
+    def verify(self, entry: sequence.Sequence, count: int, guesses: tuple[int, ...]) -> None:
+        """The last known token of `entry`, which does not decode in this step, and `count` guesses; until the result is
+        back it counts as a decode."""
+        entry.num_computed += 1
+        entry.num_sampled += 1
+        self.verifications.append(step_plan.Verification(entry.slot, count, guesses))
+        self.verifying.append(entry)
+
     def plan(self, decodes: tuple[int, ...]) -> step_plan.StepPlan:
         return step_plan.StepPlan(
             step=self.step,
@@ -74,10 +87,16 @@ class Draft:
             new_pages=tuple(self.new_pages),
             decodes=decodes,
             chunks=tuple(self.chunks),
+            verifications=tuple(self.verifications),
         )
 
     def in_flight(self, decoding: tuple[sequence.Sequence, ...], tokens_read: int) -> InFlight:
-        """`decoding`: whose tokens the decodes of the plan sample."""
-        work = step_time.Work(len(decoding), self.num_prompt_tokens, tokens_read, self.num_pairs)
+        """`decoding`: whose tokens the decodes of the plan sample. The work is what it is without guesses."""
+        num_decodes = len(decoding)
+        if self.verifying:
+            num_decodes += len(self.verifying)
+            tokens_read += sum(entry.num_computed for entry in self.verifying)
+        work = step_time.Work(num_decodes, self.num_prompt_tokens, tokens_read, self.num_pairs)
         sampling = (*decoding, *self.chunk_samples) if self.chunk_samples else decoding
-        return InFlight(work, sampling, self.filled, tuple(self.swaps_out), len(self.swaps_in))
+        swaps_out, verifying = tuple(self.swaps_out), tuple(self.verifying)
+        return InFlight(work, sampling, self.filled, swaps_out, len(self.swaps_in), verifying)

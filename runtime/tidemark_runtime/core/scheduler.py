@@ -14,10 +14,12 @@ Rules, in the order in which they are asked (`admission` has those about who may
 5. Who could never have enough pages is refused at arrival (`refusal`).
 6. What the budget leaves after the decodes goes to prompts: higher priorities first, and within one the slow lane gets
    the share it is guaranteed. With `target_step_seconds` the budget is what is predicted to fit into that time.
+7. What prompts leave may go to guesses at the next tokens of those that decode, where that pays (`speculation`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -34,6 +36,7 @@ from tidemark_runtime.core import (
     preemption,
     running,
     sequence,
+    speculation,
     step_plan,
     step_time,
     waiting_queue,
@@ -72,6 +75,7 @@ class Scheduler:
         num_host_pages: int = 0,
         page_copy_seconds: float = 0.0,
         prefix_caching: bool = True,
+        speculative: config.SpeculativeConfig | None = None,
     ) -> None:
         self._settings = settings
         self._max_context_tokens = max_context_tokens
@@ -104,6 +108,11 @@ class Scheduler:
         self._losable = overload.Losable()
         self._outlook = outlook.Outlook(self._running, self._memory, self._lines, self.times)
         self.counters = Counters()
+        self.speculation: speculation.Speculation | None = None
+        """None where nobody guesses (`speculative.method` none)."""
+        if speculative is not None and speculative.method != "none":
+            self.speculation = speculation.Speculation(speculative, self._decoding, self._memory, self.times)
+        self._verified: list[speculation.Verified] = []
 
     def configure(self, settings: config.SchedulerConfig) -> None:
         """Decide by `settings` from the next `schedule` on; who runs or waits already stays where it is.
@@ -283,6 +292,8 @@ class Scheduler:
             self._memory.release(entry)
         self._memory.forget_host(entry)
         entry.state = sequence.State.FINISHED
+        if self.speculation is not None:
+            self.speculation.forget(entry)
         self._look_at_lines()  # no step may follow
 
     def give_up_steps(self) -> list[sequence.Sequence]:
@@ -303,13 +314,18 @@ class Scheduler:
             self._outlook.waiting.add(entry)
         self._planned.clear()
         self._parked.clear()
+        if self.speculation is not None:
+            self.speculation.give_up()
         return list(self._running)
 
     def schedule(self, now: float = 0.0) -> step_plan.StepPlan | None:
-        """The next step, or None when there is nothing to compute. May be called with a step in flight.
+        """The next step, or None when there is nothing to compute, or what is in flight must come back first. May be
+        called with a step in flight.
 
         `now`: seconds on the clock of the sequences' `arrival_seconds`.
         """
+        if self.speculation is not None and self._planned and self.speculation.wants_result(self._step + 1):
+            return None
         draft = draft_.Draft(self._step + 1)
         self._grow_decoders(draft)
         budget = self._prompt_budget()
@@ -318,13 +334,20 @@ class Scheduler:
         # after the copies out.
         self._restore(draft)
         self._compute_prompts(draft, min(budget, self._settings.max_num_batched_tokens - len(self._decoding)))
+        if self.speculation is not None and not self._planned:
+            self.speculation.plan(draft, self._room_for_guesses(draft))
         return self._close(draft)
 
     def update(self, result: step_plan.StepResult) -> list[Sampled]:
         """Book the tokens of a step. Those of sequences that have ended meanwhile are dropped."""
         done = self._planned.pop(result.step)
-        if done.sampling or done.work.prompt_tokens:
-            self.times.observe(done.work, max(0.0, result.execute_seconds - result.swap_seconds))
+        if done.verifying and self.speculation is not None:
+            result = self._book_guesses(done, result, self.speculation)
+        elif done.sampling or done.work.prompt_tokens:
+            seconds = max(0.0, result.execute_seconds - result.swap_seconds)
+            self.times.observe(done.work, seconds)
+            if self.speculation is not None:
+                self.speculation.note_plain(done.work, seconds)
         self._costs.observe(done.swaps_out, done.num_swaps_in, result.swap_seconds)
         for entry, num_tokens in done.filled:
             if entry.state is sequence.State.RUNNING and entry.first_step <= result.step:
@@ -336,6 +359,11 @@ class Scheduler:
             entry.token_ids.append(token_id)
         self.counters.generated_tokens += len(sampled)
         return sampled
+
+    def take_verified(self) -> list[speculation.Verified]:
+        """What guesses brought in the last `update`, beside what that returned."""
+        taken, self._verified = self._verified, []
+        return taken
 
     def check_integrity(self) -> None:
         """Raise `PoolCorrupted` unless pages, slots and counts add up."""
@@ -578,6 +606,27 @@ class Scheduler:
                 self.counters.prompt_tokens += min(entry.num_computed, entry.num_prompt_tokens) - computed
                 left -= count
         return budget - left
+
+    # ---- guesses ---------------------------------------------------------------------------------------------
+
+    def _room_for_guesses(self, draft: draft_.Draft) -> speculation.Room:
+        left = self._settings.max_num_batched_tokens - len(self._decoding) - draft.num_prompt_tokens
+        seconds = None
+        if self._settings.target_step_seconds is not None:
+            work = step_time.Work(len(self._decoding), draft.num_prompt_tokens, self._tokens_read(), draft.num_pairs)
+            seconds = max(0.0, self._settings.target_step_seconds - self.times.seconds(work))
+        may_take_pages = not (draft.had_to_preempt or self._lines[lines.Level.QUEUE].above)
+        return speculation.Room(left, seconds, may_take_pages)
+
+    def _book_guesses(
+        self, done: draft_.InFlight, result: step_plan.StepResult, speculation_: speculation.Speculation
+    ) -> step_plan.StepResult:
+        """What `result` is without the verifications; what they brought is kept for `take_verified`."""
+        booked = speculation_.book(done, result, self._step + 1)
+        self._verified += booked
+        self.counters.generated_tokens += sum(len(each.token_ids) for each in booked)
+        count = len(done.sampling)
+        return dataclasses.replace(result, token_ids=result.token_ids[:count], logprobs=result.logprobs[:count])
 
     # ---- the plan --------------------------------------------------------------------------------------------
 

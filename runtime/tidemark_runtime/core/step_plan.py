@@ -6,7 +6,7 @@ What a plan holds happens in this order, and plans happen in the order of their 
 2. `swaps_in`: and back.
 3. `joins`: sequences enter slots, with all the pages they hold.
 4. `new_pages`: pages are appended to the page tables.
-5. `decodes` and `chunks`: tokens are computed.
+5. `decodes`, `chunks` and `verifications`: tokens are computed.
 
 A worker may overlap as it likes as long as nobody can tell the difference.
 """
@@ -68,9 +68,25 @@ class Chunk:
     """True where the chunk ends with the last known token, so that the next one is sampled from it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Compute the last known token of `slot` and guesses behind it, and sample after each of them, as long as the guess
+    is what was sampled. So it brings 1 to `count` + 1 tokens, the same as so many decodes would.
+
+    The KV of guesses that were wrong stays in the pages, behind the text: it is written over before it is read.
+    """
+
+    slot: int
+    count: int
+    """Guesses, at least 1; there are pages for all of them."""
+    guesses: tuple[int, ...] = ()
+    """`count` token ids; empty where the worker's draft model makes them, at most `count`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """What one step computes: never nothing of everything. A slot is in `decodes` or in one chunk, not in both."""
+    """What one step computes: never nothing of everything. A slot is in `decodes`, in one chunk or in one verification,
+    not in two of them."""
 
     step: int
     swaps_out: tuple[Copy, ...] = ()
@@ -82,18 +98,24 @@ class StepPlan:
     is: the value of a token that it sampled in an earlier step is taken from there, since the plan may be made before
     that value has come back. The same object as in the step before while nobody joins or leaves."""
     chunks: tuple[Chunk, ...] = ()
+    verifications: tuple[Verification, ...] = ()
 
     @property
     def num_tokens(self) -> int:
-        return len(self.decodes) + sum(chunk.count for chunk in self.chunks)
+        return len(self.decodes) + sum(chunk.count for chunk in self.chunks) + self._num_verified
 
     @property
     def num_samples(self) -> int:
-        return len(self.decodes) + sum(chunk.samples for chunk in self.chunks)
+        """Rows of logits that are wanted."""
+        return len(self.decodes) + sum(chunk.samples for chunk in self.chunks) + self._num_verified
 
     @property
     def num_sequences(self) -> int:
-        return len(self.decodes) + len(self.chunks)
+        return len(self.decodes) + len(self.chunks) + len(self.verifications)
+
+    @property
+    def _num_verified(self) -> int:
+        return sum(1 + each.count for each in self.verifications)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +130,19 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification brought."""
+
+    num_guesses: int
+    """That were checked: what the plan says, or what the draft model made, maybe none."""
+    num_tokens: int
+    """The guesses that were right, and the token after them: 1 to `num_guesses` + 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the worker returns: a token for each slot of `decodes`, then one for each chunk with `samples`."""
+    """What the worker returns: a token for each slot of `decodes`, then one for each chunk with `samples`, then those
+    of the verifications, as many as `verified` says of each."""
 
     step: int
     token_ids: tuple[int, ...]
@@ -120,3 +153,5 @@ class StepResult:
     """Of these, time spent on copies."""
     op_seconds: Mapping[str, float] | None = None
     """By op, where this step was timed: they sum to `execute_seconds`."""
+    verified: tuple[Verified, ...] = ()
+    """One for each of the plan's verifications."""

@@ -24,6 +24,10 @@ class Sized:
 
 def size(profile: profiles.Profile, settings: config.EngineConfig) -> Sized:
     """Raises `CapacityError` with the sum where the model does not fit, `ConfigError` for settings that cannot be."""
+    if settings.speculative.method != "none":
+        expected = "none: made-up tokens repeat nothing, and nobody can say how many guesses would be right"
+        remedy = "Remove the section speculative. What it gains, an engine says: docs/operations/speculative.md"
+        raise errors.ConfigError([errors.Problem("speculative.method", settings.speculative.method, expected, remedy)])
     shape, cache = profile.model.shape, settings.kv_cache
     kv_dtype = profile.model.kv_dtype if cache.dtype == config.AUTO else cache.dtype
     layout = page_layout.PageLayout(

@@ -35,8 +35,21 @@ def build(tables: slots.SlotTables, rows: slots.Rows) -> batch.ForwardBatch:
         page_table=_tensor(tables.pages[rows.slots, :num_pages]),
         query_start=_tensor(query_start),
         context_lens=_tensor(contexts.astype(np.int32)),
-        sample_rows=_tensor(query_start[1:][rows.samples].astype(np.int64) - 1),
+        sample_rows=_tensor(_sample_rows(rows, query_start)),
     )
+
+
+def _sample_rows(rows: slots.Rows, query_start: npt.NDArray[np.int32]) -> slots.Int64:
+    """The last row of each that samples; of a verification all of them."""
+    last = query_start[1:][rows.samples].astype(np.int64) - 1
+    if rows.guesses is None:
+        return last
+    before = np.maximum(rows.guesses[rows.samples], 0)
+    counts = before + 1
+    ends = np.cumsum(counts)
+    first: slots.Int64 = np.repeat(last - before - (ends - counts), counts)
+    first += np.arange(int(ends[-1]), dtype=np.int64)
+    return first
 
 
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -23,25 +25,55 @@ def sample(
     best = values[np.arange(values.shape[0]), token_ids]
     if not np.isfinite(best).all():
         broken = int(np.flatnonzero(~np.isfinite(best))[0])
-        raise errors.EngineError(
-            f"the model computed {best[broken]} as largest logit of the sequence in slot {slot_of_row[broken]}, "
-            "expected a finite number: its weights are damaged or overflow in this dtype; try dtype float32"
-        )
+        raise _broken(float(best[broken]), int(slot_of_row[broken]))
     logprobs: list[step_plan.TokenLogprobs | None] = [None] * values.shape[0]
     for row in np.flatnonzero(~tables.is_plain_greedy[slot_of_row]).tolist():
         slot = int(slot_of_row[row])
         params = tables.params_of(slot)
-        token = _choose(values[row], int(token_ids[row]), params, tables, slot)
-        token_ids[row] = token
-        if params.num_logprobs is not None:
-            logprobs[row] = _logprobs(values[row], token, params.num_logprobs)
+        place = _Place(tables, slot, int(tables.lengths[slot]))
+        token_ids[row], logprobs[row] = _sampled(values[row], int(token_ids[row]), params, place)
     return token_ids, tuple(logprobs)
 
 
-def _choose(
-    row: sampling_math.Float32, best: int, params: sampling.SamplingParams, tables: slots.SlotTables, slot: int
-) -> int:
-    length = int(tables.lengths[slot])
+def sample_at(
+    row: sampling_math.Float32, tables: slots.SlotTables, slot: int, length: int
+) -> tuple[int, step_plan.TokenLogprobs | None]:
+    """The token at position `length` of `slot`, from the logits [V] after the tokens before it: the very token that
+    `sample` gives for these once they are known. Raises as `sample`."""
+    best = int(np.argmax(row))
+    if not np.isfinite(row[best]):
+        raise _broken(float(row[best]), slot)
+    if tables.is_plain_greedy[slot]:
+        return best, None
+    return _sampled(row, best, tables.params_of(slot), _Place(tables, slot, length))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of the token that is wanted."""
+
+    tables: slots.SlotTables
+    slot: int
+    length: int
+    """Tokens before it."""
+
+
+def _broken(best: float, slot: int) -> errors.EngineError:
+    return errors.EngineError(
+        f"the model computed {best} as largest logit of the sequence in slot {slot}, "
+        "expected a finite number: its weights are damaged or overflow in this dtype; try dtype float32"
+    )
+
+
+def _sampled(
+    row: sampling_math.Float32, best: int, params: sampling.SamplingParams, place: _Place
+) -> tuple[int, step_plan.TokenLogprobs | None]:
+    token = _choose(row, best, params, place)
+    return token, None if params.num_logprobs is None else _logprobs(row, token, params.num_logprobs)
+
+
+def _choose(row: sampling_math.Float32, best: int, params: sampling.SamplingParams, place: _Place) -> int:
+    tables, slot, length = place.tables, place.slot, place.length
     if params.logit_bias or params.has_penalties:
         row = row.copy()
         for token_id, bias in params.logit_bias:
@@ -61,8 +93,8 @@ def _choose(
             raise errors.EngineError(f"penalties and bias of the sequence in slot {slot} leave no finite logit")
     if params.is_greedy:
         return best
-    place = sampling_math.uniform(params.seed, length)
-    return sampling_math.draw(row, params.temperature, params.top_k, params.top_p, params.min_p, place)
+    number = sampling_math.uniform(params.seed, length)
+    return sampling_math.draw(row, params.temperature, params.top_k, params.top_p, params.min_p, number)
 
 
 def _logprobs(row: sampling_math.Float32, token: int, count: int) -> step_plan.TokenLogprobs:

@@ -18,12 +18,20 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a plan computes as columns, [num_sequences] each: its decodes, then its chunks."""
+    """What a plan computes as columns, [num_sequences] each: its decodes, then its chunks, then its verifications."""
 
     slots: Int64
     starts: Int64
     counts: Int64
     samples: npt.NDArray[np.bool_]
+    guesses: Int64 | None = None
+    """Of a verification: tokens at its end that are guessed, whose rows and the one before are all sampled; -1 for the
+    others. None without verifications."""
+
+    @property
+    def plain(self) -> npt.NDArray[np.bool_]:
+        """Which of them sample one token: all that sample and are no verifications."""
+        return self.samples if self.guesses is None else self.samples & (self.guesses < 0)
 
 
 class SlotTables:
@@ -57,13 +65,23 @@ class SlotTables:
 
         Raises ValueError for a plan that contradicts what the tables hold.
         """
+        self.take_in(plan)
+        return self.rows(plan, plan.verifications)
+
+    def take_in(self, plan: step_plan.StepPlan) -> None:
+        """The first half of `apply`: joins and new pages. Raises as it does."""
         for join in plan.joins:
             self._join(join)
         for added in plan.new_pages:
             self._append_pages(added.slot, added.pages)
+
+    def rows(self, plan: step_plan.StepPlan, verifications: tuple[step_plan.Verification, ...]) -> Rows:
+        """The second half; `verifications` are those of the plan, with the guesses. Raises as `apply`."""
         rows = self._decode_rows(plan.decodes)
         if plan.chunks:
             rows = _followed_by(rows, plan.chunks)
+        if verifications:
+            rows = self._with_guesses(rows, verifications)
         self._check(rows)
         return rows
 
@@ -71,6 +89,17 @@ class SlotTables:
         """The tokens just sampled become the last known ones of their slots."""
         self.tokens[slots, self.lengths[slots]] = token_ids
         self.lengths[slots] += 1
+
+    def accept(self, slot: int, token_ids: list[int]) -> None:
+        """The tokens that a verification has found become the last known ones of `slot`."""
+        length = int(self.lengths[slot])
+        self.tokens[slot, length : length + len(token_ids)] = token_ids
+        self.lengths[slot] += len(token_ids)
+
+    def guesses_of(self, slot: int, count: int) -> Int32:
+        """The tokens behind the known ones: those of the verification in this step."""
+        length = int(self.lengths[slot])
+        return self.tokens[slot, length : length + count]
 
     def params_of(self, slot: int) -> sampling.SamplingParams:
         params = self.params[slot]
@@ -90,6 +119,23 @@ class SlotTables:
             )
         slots, ones, samples = self._decode_columns
         return Rows(slots, self.lengths[slots] - 1, ones, samples)
+
+    def _with_guesses(self, rows: Rows, verifications: tuple[step_plan.Verification, ...]) -> Rows:
+        """Guesses are put behind the known tokens; `lengths` do not count them."""
+        for each in verifications:
+            length = int(self.lengths[each.slot])
+            if len(each.guesses) != each.count or each.count > self.tokens.shape[1] - length:
+                raise ValueError(f"slot {each.slot}: {each} behind {length} tokens")
+            self.tokens[each.slot, length : length + each.count] = each.guesses
+        slots = np.array([each.slot for each in verifications], dtype=np.int64)
+        guesses = np.array([each.count for each in verifications], dtype=np.int64)
+        return Rows(
+            np.concatenate((rows.slots, slots)),
+            np.concatenate((rows.starts, self.lengths[slots] - 1)),
+            np.concatenate((rows.counts, guesses + 1)),
+            np.concatenate((rows.samples, np.ones(len(verifications), dtype=np.bool_))),
+            np.concatenate((np.full(rows.slots.size, -1, dtype=np.int64), guesses)),
+        )
 
     def _join(self, join: step_plan.Join) -> None:
         slot, length = join.slot, len(join.token_ids)
@@ -124,8 +170,11 @@ class SlotTables:
         if rows.slots.min() < 0 or np.bincount(rows.slots).max() > 1:
             raise ValueError(f"a plan computes in each slot once, counted from 0, got {rows.slots.tolist()}")
         ends = rows.starts + rows.counts
-        wrong = (ends > self.lengths[rows.slots]) | (ends > self.num_pages[rows.slots] * self.block_size)
-        wrong |= rows.samples & (ends != self.lengths[rows.slots])
+        known = self.lengths[rows.slots]
+        if rows.guesses is not None:
+            known = known + np.maximum(rows.guesses, 0)
+        wrong = (ends > known) | (ends > self.num_pages[rows.slots] * self.block_size)
+        wrong |= rows.samples & (ends != known)
         wrong |= (rows.counts < 1) | (rows.starts < 0)
         if wrong.any():
             index = int(np.flatnonzero(wrong)[0])

@@ -8,6 +8,8 @@ from engine_bench import Bench, Finish, per_token, prompt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidemark_runtime import config
+
 LONG_TOKENS = 90
 
 
@@ -118,6 +120,11 @@ def change(bench: Bench, wanted: Change) -> None:
         bench.configure(**{wanted.name: wanted.value})
 
 
+def guessing(tokens: int) -> config.SpeculativeConfig | None:
+    """By a draft model that is right three times of four; None for no tokens."""
+    return config.SpeculativeConfig(method="draft", tokens=tokens, draft_model="small") if tokens else None
+
+
 def do(bench: Bench, operation: Operation) -> None:
     match operation:
         case Add():
@@ -133,7 +140,7 @@ def do(bench: Bench, operation: Operation) -> None:
     bench.engine.check_integrity()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     operations=OPERATIONS,
     block_size=st.sampled_from([1, 4, 16]),
@@ -144,6 +151,8 @@ def do(bench: Bench, operation: Operation) -> None:
     overlap=st.booleans(),
     bound=st.integers(0, 3),
     soft=st.sampled_from([None, 2]),
+    guesses=st.sampled_from([0, 1, 3, 8]),
+    guess_seconds=st.sampled_from([0.00001, 0.0004]),
 )
 def test_whatever_comes_each_request_ends_once_and_as_alone(
     operations: list[Operation],
@@ -155,6 +164,8 @@ def test_whatever_comes_each_request_ends_once_and_as_alone(
     overlap: bool,
     bound: int,
     soft: int | None,
+    guesses: int,
+    guess_seconds: float,
 ) -> None:
     num_host_pages = host_tokens // block_size
     bench = Bench(
@@ -164,7 +175,8 @@ def test_whatever_comes_each_request_ends_once_and_as_alone(
         page_copy_seconds=page_copy_seconds if num_host_pages else 0.0,
         prefix_caching=prefix_caching,
         overlap=overlap,
-        step_seconds=per_token(0.001, decode=0.0002, prompt_token=0.0001),
+        step_seconds=per_token(0.001, decode=0.0002, prompt_token=0.0001, guess=guess_seconds),
+        speculative=guessing(guesses),
         max_num_seqs=4,
         max_num_batched_tokens=24,
         max_queued_requests=8,
