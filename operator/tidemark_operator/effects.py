@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pydantic
@@ -13,7 +15,6 @@ from tidemark_operator import api
 _NO_EFFECT: dict[str, str] = {
     "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
     "autoscaling": "no autoscaler is made, and the Deployment's replicas are left to one of your own",
-    "speculative": "every step makes one token a request",
     "rollout.canary": "a change reaches all pods",
     "evaluation": "it has no schedule, and no change waits for an evaluation",
 }
@@ -23,7 +24,6 @@ _ACTS_WITH: dict[str, str] = {"evaluation": "evaluation.schedule"}
 """A section that acts once this field of it is set."""
 
 _NOTHING_ASKED: dict[str, object] = {
-    "speculative.method": "none",
     "monitoring.enabled": False,
 }
 """With these values a field, or the section it stands in, asks for what happens anyway: no warning."""
@@ -86,15 +86,43 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
         if value is None:
             shown = _value(service.spec, path)
             found.append(SpecWarning(f"spec.{path}: {shown}", instead))
-    resource = service.spec.hardware.resource_name
-    if resource != "cpu":
+    hardware = service.spec.hardware
+    if device_of(hardware.resource_name) == "auto":
         found.append(
             SpecWarning(
-                f"spec.hardware.resourceName: {resource}",
-                "the engine computes on the processor; set it to cpu, with count cores",
+                f"spec.hardware.resourceName: {hardware.resource_name}",
+                "the engine takes whatever accelerator it sees; resources that it knows begin with "
+                + ", ".join(DEVICES_OF_RESOURCES),
+            )
+        )
+    if hardware.resource_name != "cpu" and hardware.count > 1:
+        found.append(
+            SpecWarning(
+                f"spec.hardware.count: {hardware.count}",
+                "the engine computes on one device and refuses to start with more; set it to 1, and raise replicas",
             )
         )
     return found
+
+
+DEVICES_OF_RESOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "nvidia.com/": "cuda",
+        "amd.com/": "cuda",  # as torch spells it where it is built for ROCm
+        "gpu.intel.com/": "xpu",
+        "huawei.com/": "npu",
+        "mthreads.com/": "musa",
+        "cambricon.com/": "mlu",
+    }
+)
+"""How a device plugin's resources begin -> `hardware.device` of the engine."""
+
+
+def device_of(resource_name: str) -> str:
+    """`hardware.device` of the engine; `auto` for a resource that is not known."""
+    if resource_name == "cpu":
+        return "cpu"
+    return next((kind for start, kind in DEVICES_OF_RESOURCES.items() if resource_name.startswith(start)), "auto")
 
 
 _QUANTIZED_KV = frozenset({"int8", "int4", "fp8_e4m3", "fp8_e5m2"})

@@ -68,6 +68,9 @@ HOT, RESTART = Effect.HOT, Effect.RESTART
 QUANTIZATIONS = (AUTO, "none", "int8", "int8_weight_only", "fp8_weight_only", "awq", "gptq")
 """What weights may be held in."""
 
+DEVICES = (AUTO, "cpu", "cuda", "xpu", "npu", "musa", "mlu")
+"""What may compute, as torch spells the types of devices."""
+
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 """Of a request; a larger one goes first."""
 
@@ -224,6 +227,21 @@ class OverloadConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeConfig:
+    """Guessing several tokens and checking them in one step. The text is the same as without, whatever is guessed; it
+    goes off by itself, for each request and for the engine, where it does not pay."""
+
+    method: str = _setting("none", RESTART, "speculative-method", choices=("none", "ngram", "draft"))
+    """ngram: what followed the same tokens earlier in prompt or answer; pays where answers copy. draft: what a smaller
+    model says. A restart, because the memory of a step and of the second model is planned at the start."""
+    tokens: int = _setting(4, RESTART, "speculative-tokens", minimum=1, maximum=32)
+    """Most tokens guessed at once; less where less pays. A restart, because a step holds a row of logits for each."""
+    draft_model: str | None = _setting(None, RESTART, "draft-model")
+    """For method draft: a `.gguf` file, a Hugging Face folder, or a name `tidemark models list` shows. It must have the
+    tokenizer of the model. Its KV pages are as many as the model's, and are counted with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """The HTTP side."""
 
@@ -259,8 +277,10 @@ class ServerConfig:
 class HardwareConfig:
     """What the engine computes on."""
 
-    device: str = _setting("cpu", RESTART, "device", choices=("cpu",))
-    """Only the processor, so far."""
+    device: str = _setting(AUTO, RESTART, "device", choices=DEVICES)
+    """auto: the accelerator that torch sees, else the processor. cpu: the processor, whatever else is there. Others:
+    that type of accelerator, and the start is refused where there is none. What has been tried on which:
+    docs/operations/accelerators.md."""
     threads: int | None = _setting(None, RESTART, "threads", minimum=1)
     """Compute threads. Default: the cores this process may use (affinity and cgroup quota)."""
     strict_kernels: bool | None = _setting(None, RESTART, "strict-kernels")
@@ -268,7 +288,12 @@ class HardwareConfig:
     Default: true on a device, false on a processor: without a C compiler, as in many small images, it serves slowly,
     and `/status` and metrics say so."""
     memory: int | None = _setting(None, RESTART, "memory", minimum=1, size=True)
-    """Bytes the whole pod may use. Default: the cgroup's limit, or the machine's memory."""
+    """Bytes the whole pod may use; on a device, of its memory. Default: the cgroup's limit, or the machine's memory; on
+    a device all of it."""
+    tensor_parallel: int = _setting(1, RESTART, "tensor-parallel", minimum=1, maximum=64)
+    """Devices that share each layer of the model, each with a process, a part of the weights and one of the KV heads.
+    It must divide query heads and MLP, and KV heads or the other way round. On a processor that many processes share
+    the cores and the memory: slower than one, for tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,5 +304,6 @@ class EngineConfig:
     kv_cache: KVCacheConfig = dataclasses.field(default_factory=KVCacheConfig)
     scheduler: SchedulerConfig = dataclasses.field(default_factory=SchedulerConfig)
     overload: OverloadConfig = dataclasses.field(default_factory=OverloadConfig)
+    speculative: SpeculativeConfig = dataclasses.field(default_factory=SpeculativeConfig)
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     hardware: HardwareConfig = dataclasses.field(default_factory=HardwareConfig)

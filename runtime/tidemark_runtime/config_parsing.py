@@ -151,6 +151,7 @@ def _contradictions(made: config.EngineConfig) -> Iterator[errors.Problem]:
     yield from _line_contradictions(scheduler)
     for position, rule in enumerate(made.overload.degrade):
         yield from _rule_contradictions(rule, f"overload.degrade[{position}]", made.server)
+    yield from _speculative_contradictions(made.speculative)
     yield from _server_contradictions(made.server)
     if kv_cache.memory is not None and kv_cache.num_pages is not None:
         yield errors.Problem(
@@ -227,6 +228,16 @@ def _rule_contradictions(rule: config.DegradeRule, key: str, server: config.Serv
         expected = "no names, because server.apiKeysFile is not set"
         remedy = "Only a key file gives names. Set it, or select by maxPriority."
         yield errors.Problem(f"{key}.keys", list(rule.keys), expected, remedy)
+
+
+def _speculative_contradictions(speculative: config.SpeculativeConfig) -> Iterator[errors.Problem]:
+    method, draft = speculative.method, speculative.draft_model
+    if method == "draft" and draft is None:
+        expected = "a model, because speculative.method is draft"
+        yield errors.Problem("speculative.draftModel", None, expected, "Name it, or choose the method ngram.")
+    elif method != "draft" and draft is not None:
+        expected = f"nothing with speculative.method {method}"
+        yield errors.Problem("speculative.draftModel", draft, expected, "Remove it, or choose the method draft.")
 
 
 def _server_contradictions(server: config.ServerConfig) -> Iterator[errors.Problem]:

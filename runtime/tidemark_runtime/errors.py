@@ -23,6 +23,7 @@
     └── EngineError
         ├── OutOfMemory        an allocation failed; a step that did may be followed by others that do not
         ├── EngineDead         the engine process has ended
+        ├── RankLost           one of several ranks that share a model has ended, or does not answer
         ├── NotConfirmed       503, the engine has not answered to new settings yet
         └── Draining           503, the server is going away
 
@@ -203,6 +204,10 @@ class OutOfMemory(EngineError):
 
 class EngineDead(EngineError):
     """The engine process has ended or stopped answering."""
+
+
+class RankLost(EngineError):
+    """Another rank of the model has left, has ended or does not come; nothing is computed without it."""
 
 
 class Draining(EngineError):

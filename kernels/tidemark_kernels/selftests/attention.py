@@ -9,7 +9,7 @@ a prefix and crosses the border of a page. Afterwards every page that was nobody
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,17 +37,42 @@ _WRITE_TOLERANCES = {
 bit that differs before rounding may change a code; V, which nothing turns, must be equal."""
 
 
-def steps_of_layers(given: target.Target, seeded: torch.Generator) -> Iterator[outcomes.Outcome]:
-    """Of `rope_and_write` and `paged_attention`.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One layer of one step, for whatever computes it."""
+
+    heads: steps.HeadShape
+    tables: steps.StepTables
+    """On the processor; K and V belong into their slab."""
+    qkv: torch.Tensor
+    segments: segments_module.LayerSegments
+    norms: tuple[torch.Tensor | None, torch.Tensor | None]
+    scale: float
+    window: int | None
+
+
+def on_processor(call: Call) -> torch.Tensor:
+    """`[num_tokens, num_heads * head_dim]`."""
+    step = steps.AttentionStep(call.heads, call.tables)
+    return step.attend(call.qkv, call.segments, *call.norms, call.scale, call.window)
+
+
+def steps_of_layers(
+    given: target.Target,
+    seeded: torch.Generator,
+    compute: Callable[[Call], torch.Tensor] = on_processor,
+    tolerance_of: Callable[[torch.dtype, str], float] = lambda dtype, _kv: outcomes.TOLERANCES[dtype],
+) -> Iterator[outcomes.Outcome]:
+    """Of `rope_and_write` and `paged_attention`. `tolerance_of`: activations' dtype and that of K or V -> attention's.
 
     K within one code of the reference, V equal to it as numbers, nothing else touched. Attention against the reference
     on the pages as they were written, by KV head, so that each dtype has an error of its own.
     """
     for layer in distinct(given.layers):
-        case = _Case(given, layer, seeded)
+        case = _Case(given, layer, seeded, compute)
         for step in case.run():
             yield from _written(case, step)
-            yield from _attended(case, step)
+            yield from _attended(case, step, tolerance_of)
 
 
 def distinct(layers: Sequence[target.Layer]) -> list[target.Layer]:
@@ -86,8 +111,15 @@ class _Step:
 class _Case:
     """One layer's two steps."""
 
-    def __init__(self, given: target.Target, layer: target.Layer, seeded: torch.Generator) -> None:
+    def __init__(
+        self,
+        given: target.Target,
+        layer: target.Layer,
+        seeded: torch.Generator,
+        compute: Callable[[Call], torch.Tensor],
+    ) -> None:
         self.given, self.layer, self.heads = given, layer, given.heads
+        self._compute = compute
         self._seeded = seeded
         size = given.block_size
         self._sequences = (
@@ -134,8 +166,9 @@ class _Case:
             tables.token_page,
             tables.token_row,
         )
-        step = steps.AttentionStep(shape, tables)
-        out = step.attend(qkv.clone(), self.layer.segments, *self.norms, self.scale, self.layer.window)
+        out = self._compute(
+            Call(shape, tables, qkv.clone(), self.layer.segments, self.norms, self.scale, self.layer.window)
+        )
         return _Step(tables, qkv, out.view_as(queries), queries, expected)
 
     def _tables(self, sequences: list[_Sequence]) -> steps.StepTables:
@@ -199,7 +232,9 @@ def _written(case: _Case, step: _Step) -> Iterator[outcomes.Outcome]:
         yield outcomes.Outcome("rope_and_write", name, error, 0.0, "bytes of pages that are nobody's")
 
 
-def _attended(case: _Case, step: _Step) -> Iterator[outcomes.Outcome]:
+def _attended(
+    case: _Case, step: _Step, tolerance_of: Callable[[torch.dtype, str], float]
+) -> Iterator[outcomes.Outcome]:
     part, tables = case.layer.segments, step.tables
     want = reference.paged_attention(
         step.queries.to(torch.float64),
@@ -218,7 +253,7 @@ def _attended(case: _Case, step: _Step) -> Iterator[outcomes.Outcome]:
         of_head = slice(head * group, (head + 1) * group)
         error = outcomes.difference(step.out[:, of_head], want[:, of_head])
         for name in {_dtype_of(part, head, "k"), _dtype_of(part, head, "v")}:
-            tolerance = outcomes.TOLERANCES[case.given.dtype]
+            tolerance = tolerance_of(case.given.dtype, name)
             yield outcomes.Outcome("paged_attention", name, error, tolerance, f"queries of KV head {head}")
 
 

@@ -21,7 +21,8 @@ MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
 
 class MapRef(base.Section):
-    """A ConfigMap with a precision map."""
+    """A ConfigMap with a precision map, at the key precision.yaml. Engines read it at their start, the operator before
+    pods start, to count it: what is wrong with it is the reason PrecisionMapUnusable of the condition CapacityFit."""
 
     name: base.ObjectName = base.field(..., "ConfigMap in the service's own namespace.")
 
@@ -277,9 +278,11 @@ class Speculative(base.Section):
     """Guesses several tokens and checks them in one step; switched off automatically where it does not pay."""
 
     method: Literal["none", "ngram", "draft"] = base.field(
-        "none", "ngram: looks for repetitions in the text. draft: asks a smaller model."
+        "none",
+        "ngram: looks for repetitions in the text. draft: asks a smaller model.",
+        engine="speculative.method",
     )
-    tokens: int = base.field(4, "Tokens guessed at once.", unit="tokens", ge=1, le=32)
+    tokens: int = base.field(4, "Tokens guessed at once.", unit="tokens", engine="speculative.tokens", ge=1, le=32)
     draft_model: base.Text | None = base.field(
         None, "For method draft: folder or file beside the model, or a name `tidemark models list` shows."
     )

@@ -31,6 +31,7 @@ def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {
         "model": {"source": layout.model_source(service.spec.model.source), "name": service.model_name},
         "kvCache": {**_precision(service.spec.kv_cache.precision), **_scales(service.spec.kv_cache.scales_ref)},
+        "speculative": _speculative(service.spec),
         "server": _server(service.spec),
         "hardware": _hardware(service.spec.hardware),
     }
@@ -117,6 +118,11 @@ def _precision(wanted: api.Precision) -> dict[str, Any]:
     return {"precision": rules or None}
 
 
+def _speculative(spec: api.Spec) -> dict[str, Any]:
+    draft = spec.speculative.draft_model
+    return {} if draft is None else {"draftModel": layout.draft_model(spec.model.source, draft)}
+
+
 def _scales(wanted: api.ScalesRef | None) -> dict[str, Any]:
     return {} if wanted is None else {"scalesFile": layout.SCALES_PATH}
 
@@ -140,7 +146,10 @@ def _server(spec: api.Spec) -> dict[str, Any]:
 
 
 def _hardware(hardware: api.Hardware) -> dict[str, Any]:
+    """Devices share one model; of a processor's cores the engine makes threads. The device is always said: a pod that
+    was given none must not take one that it happens to see, nor the other way round."""
+    device = effects.device_of(hardware.resource_name)
     if hardware.resource_name != "cpu":
-        return {}
+        return {"device": device, "tensorParallel": hardware.count if hardware.count > 1 else None}
     memory = quantities.to_bytes(hardware.memory) if hardware.memory else None
-    return {"threads": hardware.count, "memory": memory}
+    return {"device": device, "threads": hardware.count, "memory": memory}

@@ -41,6 +41,14 @@ def model_source(source: api.Source) -> str:
     return MODELS_DIR
 
 
+def draft_model(source: api.Source, name: str) -> str:
+    """The draft model as the engine is told: a name where the model is one, else a file or folder beside the model."""
+    if source.package is not None:
+        return name
+    model = model_source(source)
+    return posixpath.join(MODELS_DIR if model == MODELS_DIR else posixpath.dirname(model), name)
+
+
 def host_path_mount(path: str) -> str:
     """Where a hostPath is mounted: a folder as `MODELS_DIR`, a file under its own name in it."""
     path = path.rstrip("/")

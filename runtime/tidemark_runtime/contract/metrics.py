@@ -372,11 +372,13 @@ STEP_DURATION = _metric(
     where="engine/core_engine.py, after each step",
 )
 OPS = (
-    *("dense_linear_f32", "grouped_linear", "grouped_linear_int8", "grouped_rows", "half_linear", "half_rows"),
+    *("all_reduce", "dense_linear_f32", "grouped_linear", "grouped_linear_int8", "grouped_rows"),
+    *("half_linear", "half_rows"),
     *("linear", "other", "paged_attention", "rms_norm", "rope_and_write", "sampler", "silu_mul", "swap_copy"),
 )
 """Values of the label of `op_duration_seconds`: the kernels' ops, `linear` (products in torch's own kernels),
-`sampler`, `swap_copy`, and `other`, what is left of the step."""
+`sampler`, `swap_copy`, `all_reduce` (sums over ranks that share the model, waits for them included), and `other`, what
+is left of the step."""
 OP_DURATION = _metric(
     "op_duration_seconds",
     _HISTOGRAM,
@@ -505,6 +507,29 @@ KEY_EXPIRY = _metric(
     where="server/keys.py, whenever the file is read",
 )
 
+SPECULATIVE_TOKENS = _metric(
+    "speculative_tokens_total",
+    _COUNTER,
+    "Tokens that were guessed (proposed) and checked in a step, and those of them that were right (accepted).",
+    "tokens",
+    ("result",),
+    where="core/speculation.py; read at the scrape",
+)
+SPECULATIVE_ACTIVE = _metric(
+    "speculative_active_ratio",
+    _GAUGE,
+    "Share of the sequences that decode whose guesses were checked, over about the last 50 steps; 0: it is off.",
+    "ratio",
+    where="core/speculation.py; read at the scrape",
+)
+SPECULATIVE_GAIN = _metric(
+    "speculative_gain",
+    _GAUGE,
+    "Tokens a second of the last steps with guesses over what they are predicted to bring without; 1: nothing gained.",
+    "factor",
+    where="core/guess_value.py; read at the scrape",
+)
+
 REQUEST_LAYER = (
     REQUESTS,
     REQUEST_DURATION,
@@ -528,6 +553,9 @@ BATCH_LAYER = (
     OLDEST_WAIT,
     PREEMPTIONS,
     RESUMES,
+    SPECULATIVE_TOKENS,
+    SPECULATIVE_ACTIVE,
+    SPECULATIVE_GAIN,
 )
 MEMORY_LAYER = (
     KV_PAGES,

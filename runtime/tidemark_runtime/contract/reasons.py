@@ -50,6 +50,7 @@ _BY_ERROR = {
     "MemoryError": Reason.OUT_OF_MEMORY,
     "OutOfMemory": Reason.OUT_OF_MEMORY,
     "EngineDead": Reason.ENGINE_DIED,
+    "RankLost": Reason.ENGINE_DIED,
 }
 
 

@@ -106,6 +106,22 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Token budget of a step (`scheduler.maxNumBatchedTokens`)."""
 
 
+class SpeculativeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Guessing tokens and checking several in one step."""
+
+    method: str = "none"
+    tokens: int = 0
+    """Most guessed at once."""
+    proposed_total: int = 0
+    accepted_total: int = 0
+    acceptance_ratio: float = 0.0
+    """Of all so far."""
+    active_ratio: float = 0.0
+    """Share of the sequences that decode whose guesses were checked, lately; 0: it is off, or nothing runs."""
+    gain: float = 1.0
+    """Tokens a second of the last steps with guesses, over what they are predicted to bring without."""
+
+
 class DeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A card, as NVIDIA's library has it; what it does not say is None."""
 
@@ -173,6 +189,7 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel"):
     lines: dict[str, LineStatus] = {}
     """queue, preempt."""
     queue: QueueStatus = QueueStatus()
+    speculative: SpeculativeStatus = SpeculativeStatus()
     step_prices: dict[str, float] = {}
     """What steps have been found to cost, in seconds: `base` of each, and each `decode`, `promptToken`, `tokenRead`
     (a KV token that a decode reads) and `pair` (of a prompt token and a KV token). Empty before the first step."""

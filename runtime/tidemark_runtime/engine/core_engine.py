@@ -13,11 +13,12 @@ import time
 from collections import deque
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from tidemark_runtime import config, errors
-from tidemark_runtime.core import lines, overload, scheduler, sequence, step_plan
+from tidemark_runtime.core import lines, overload, scheduler, sequence, speculation, step_plan
 from tidemark_runtime.engine import clock, line_times, listing, messages, worker_thread
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class CoreEngine:
         now: clock.Clock = clock.monotonic,
         overlap: bool = True,
         prefix_caching: bool = True,
+        speculative: config.SpeculativeConfig | None = None,
     ) -> None:
         self._settings = settings
         self._worker = worker
@@ -63,6 +65,7 @@ class CoreEngine:
             num_host_pages=worker.facts.num_host_pages,
             page_copy_seconds=worker.facts.page_copy_seconds,
             prefix_caching=prefix_caching,
+            speculative=speculative,
         )
         self._line_times = line_times.LineTimes()
         self._sequences: dict[str, sequence.Sequence] = {}
@@ -206,6 +209,7 @@ class CoreEngine:
             step_prices=self._scheduler.times.prices,
             prompt_tokens_total=counters.prompt_tokens,
             generated_tokens_total=counters.generated_tokens,
+            **_guessing(self._scheduler.speculation),
             queue_waits_seconds=self._queue_waits[sequence.Lane.EXPRESS],
             slow_queue_waits_seconds=self._queue_waits[sequence.Lane.SLOW],
             busy_seconds_total=self._busy_seconds,
@@ -329,9 +333,23 @@ class CoreEngine:
             is_stop = token_id in entry.stop_ids
             finish = messages.FinishReason.STOP if is_stop else messages.FinishReason.LENGTH
             outputs.append(made(entry.id, (token_id,), (logprobs,), finish, token_id if is_stop else None))
+        if result.verified:
+            outputs += map(self._verified_output, self._scheduler.take_verified())
         if self._num_cached:  # seldom: so that the loop above does nothing for it
             outputs = [self._with_cached(output) for output in outputs]
         return outputs
+
+    def _verified_output(self, verified: speculation.Verified) -> messages.SequenceOutput:
+        entry, token_ids = verified.entry, verified.token_ids
+        finish: messages.FinishReason | None = None
+        if token_ids[-1] in entry.stop_ids:
+            finish = messages.FinishReason.STOP
+        elif len(entry.token_ids) >= entry.num_max_tokens:
+            finish = messages.FinishReason.LENGTH
+        if finish is not None:
+            self._forget(entry)
+        stopped_by = token_ids[-1] if finish is messages.FinishReason.STOP else None
+        return messages.SequenceOutput(entry.id, token_ids, verified.logprobs, finish, stopped_by)
 
     def _with_cached(self, output: messages.SequenceOutput) -> messages.SequenceOutput:
         num_cached = self._num_cached.pop(output.id, None)
@@ -458,6 +476,17 @@ _OF_THE_LAST_STEP = (
     "execute_seconds",
     "update_seconds",
 )
+
+
+def _guessing(speculation_: speculation.Speculation | None) -> dict[str, Any]:
+    if speculation_ is None:
+        return {}
+    return {
+        "guesses_proposed_total": speculation_.counters.proposed,
+        "guesses_accepted_total": speculation_.counters.accepted,
+        "guessing_ratio": speculation_.active,
+        "guessing_gain": speculation_.gain,
+    }
 
 
 def _made(request: messages.EngineRequest, order: int, now: float) -> sequence.Sequence:

@@ -246,6 +246,14 @@ class EngineStats(msgspec.Struct, frozen=True):
     prompt_tokens_total: int = 0
     """Tokens computed that were known at arrival (a recomputed one counts again)."""
     generated_tokens_total: int = 0
+    guesses_proposed_total: int = 0
+    """Tokens guessed and checked."""
+    guesses_accepted_total: int = 0
+    """Of these, right."""
+    guessing_ratio: float = 0.0
+    """Share of the sequences that decode whose guesses were checked, lately."""
+    guessing_gain: float = 1.0
+    """Tokens a second of the steps with guesses, over what they are predicted to bring without, lately."""
     queue_waits_seconds: list[float] = []
     """Waits until the first turn that ended since the last message, of the express lane."""
     slow_queue_waits_seconds: list[float] = []

@@ -21,9 +21,18 @@ import zmq
 
 from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.contract import status
-from tidemark_runtime.engine import core_engine, hot_settings, logs, messages, parent_death, worker_thread
+from tidemark_runtime.engine import (
+    core_engine,
+    followers,
+    hot_settings,
+    logs,
+    messages,
+    parent_death,
+    worker_thread,
+    workers,
+)
 from tidemark_runtime.model import sources
-from tidemark_runtime.worker import interface, selftest, torch_worker
+from tidemark_runtime.worker import accelerators, interface, selftest
 
 HEARTBEAT_SECONDS = 1.0
 """An idle engine says so at least this often."""
@@ -59,16 +68,19 @@ class EngineProcess:
 
     def run(self) -> None:
         """Load, serve until drained. Raises what loading or a step raises."""
-        settings = config_parsing.parse(self._launch.settings)
-        logs.set_up(settings.server.log_level)
+        parsed = config_parsing.parse(self._launch.settings)
+        logs.set_up(parsed.server.log_level)
+        settings = accelerators.resolved(parsed)
         launch = self._launch
         source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
-        worker = worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, self._send_progress))
+        others = followers.Followers(settings, source, self._ranks_folder)
+        worker = workers.start(settings, source, self._send_progress, others.create)
         engine = core_engine.CoreEngine(
             settings.scheduler,
             worker,
             max_context_tokens=worker.facts.max_context_tokens,
             prefix_caching=settings.kv_cache.prefix_caching,
+            speculative=settings.speculative,
         )
         # What loading made stays for good: the collector need not look at it again in the middle of a step.
         gc.collect()
@@ -82,8 +94,15 @@ class EngineProcess:
                 outputs += engine.step()
             self._publish(engine, outputs)
             self._tell_kernels(worker, settings.hardware)
+            others.check()
         self._publish(engine, [], force=True)
         engine.close()
+        others.close()
+
+    @property
+    def _ranks_folder(self) -> pathlib.Path:
+        """Beside the engine's sockets, so that it goes with them whatever becomes of this process."""
+        return pathlib.Path(self._launch.to_engine.removeprefix("ipc://")).parent / "ranks"
 
     def send_failure(self, error: BaseException) -> None:
         """The last words."""

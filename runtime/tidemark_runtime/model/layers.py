@@ -4,61 +4,28 @@ adds them in the same pass over memory in which it normalises."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
-from tidemark_kernels import ops, steps
-from tidemark_runtime.model import batch as batches
-from tidemark_runtime.model import linear, rotary, weights
+from tidemark_kernels import steps
+from tidemark_runtime.model import linear, parallel, rotary, weights
 from tidemark_runtime.model import spec as model_spec
-
-
-@dataclass(frozen=True, slots=True)
-class StepContext:
-    """What every layer of one step shares."""
-
-    memory: batches.KVMemory
-    attention: steps.AttentionStep
-    """Rotary angles, pages and chunks of the step, checked once for all layers."""
-
-    @classmethod
-    def of(cls, batch: batches.ForwardBatch, memory: batches.KVMemory, turns: rotary.Rotary) -> StepContext:
-        spec = turns.spec
-        shape = steps.HeadShape(
-            num_heads=spec.num_heads,
-            num_kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-            rotary_dim=spec.rope_dim,
-            eps=spec.rms_eps,
-        )
-        cos, sin = turns.at(batch.positions)
-        tables = steps.StepTables(
-            slab=memory.slab,
-            block_size=memory.block_size,
-            cos=cos,
-            sin=sin,
-            token_page=batch.token_page,
-            token_row=batch.token_row,
-            page_table=batch.page_table,
-            query_start=batch.query_start,
-            context_lens=batch.context_lens,
-        )
-        return cls(memory, steps.AttentionStep(shape, tables))
+from tidemark_runtime.model.backends import base as backends
 
 
 class Norm:
     """RMS norm (Zhang & Sennrich, arXiv 1910.07467) that first adds to the residual stream."""
 
-    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, weight: torch.Tensor, eps: float, rms_norm: backends.RmsNorm) -> None:
+        self._rms_norm = rms_norm
         self._weight = weight
         self._eps = eps
 
     def __call__(self, residual: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
         """`residual` [T, H] += `added` [T, H], in place; returns the normalised sum, [T, H], in `added`'s memory."""
         if added is None:
-            return ops.rms_norm(residual, self._weight, self._eps)
-        return ops.rms_norm(added, self._weight, self._eps, residual, out=added)
+            return self._rms_norm(residual, self._weight, self._eps)
+        return self._rms_norm(added, self._weight, self._eps, residual, out=added)
 
 
 class Attention:
@@ -82,24 +49,23 @@ class Attention:
         self._window = window
         self._scale = spec.head_dim**-0.5
 
-    def __call__(self, x: torch.Tensor, step: StepContext) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, step: backends.Attention) -> torch.Tensor:
         """[T, H] -> [T, H]; K and V of the T tokens are in the slab afterwards."""
-        mixed = step.attention.attend(
-            self._qkv(x), step.memory.segments[self._layer], self._q_norm, self._k_norm, self._scale, self._window
-        )
+        mixed = step.attend(self._qkv(x), self._layer, self._q_norm, self._k_norm, self._scale, self._window)
         return self._output(mixed)
 
 
 class GatedMLP:
     """silu(gate) * up, then down (Shazeer, arXiv 2002.05202); gate and up in one matrix."""
 
-    def __init__(self, gate_up: linear.Linear, down: linear.Linear) -> None:
+    def __init__(self, gate_up: linear.Linear, down: linear.Linear, silu_mul: backends.SiluMul) -> None:
+        self._silu_mul = silu_mul
         self._gate_up = gate_up
         self._down = down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, H] -> [T, H]."""
-        return self._down(ops.silu_mul(self._gate_up(x)))
+        return self._down(self._silu_mul(self._gate_up(x)))
 
 
 class Head:
@@ -112,7 +78,7 @@ class Head:
     def __call__(self, residual: torch.Tensor, added: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
         """[T, H] and rows int64 [S] -> logits float32 [S, V]."""
         if rows.shape[0] == 0:
-            return torch.empty(0, self._output.num_outputs)
+            return torch.empty(0, self._output.num_outputs, device=residual.device)
         wanted = None if added is None else added.index_select(0, rows)
         return self._output(self._norm(residual.index_select(0, rows), wanted))
 
@@ -124,11 +90,25 @@ class Builder:
         self._spec = spec
         self._source = source
 
+    def steps(self) -> backends.Begin:
+        """What begins a step: pages, chunks and rotary angles, checked once for all layers."""
+        spec = self._spec
+        shape = steps.HeadShape(
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            rotary_dim=spec.rope_dim,
+            eps=spec.rms_eps,
+        )
+        return self._source.backend.attention(shape, rotary.Rotary(spec))
+
     def embedding(self) -> linear.Embedding:
-        return self._source.embedding("model.embed_tokens.weight", (self._spec.vocab_size, self._spec.hidden_size))
+        table = self._source.embedding("model.embed_tokens.weight", self._table_shape)
+        return parallel.embedding(table, self._spec.vocab_size, self._source.group)
 
     def norm(self, name: str) -> Norm:
-        return Norm(self._source.vector(f"{name}.weight", self._spec.hidden_size), self._spec.rms_eps)
+        weight = self._source.vector(f"{name}.weight", self._spec.hidden_size)
+        return Norm(weight, self._spec.rms_eps, self._source.backend.rms_norm)
 
     def attention(
         self,
@@ -151,6 +131,7 @@ class Builder:
             q_norm = self._source.vector(f"{prefix}.q_norm.weight", spec.head_dim)
             k_norm = self._source.vector(f"{prefix}.k_norm.weight", spec.head_dim)
             norms = (q_norm, k_norm)
+        output = parallel.summed(output, self._source.group)
         return Attention(spec, layer, qkv, output, head_norms=norms, window=window)
 
     def mlp(self, layer: int, gate_up_parts: Sequence[str]) -> GatedMLP:
@@ -160,11 +141,17 @@ class Builder:
         down = self._source.linear(
             f"{prefix}.down_proj", [f"{prefix}.down_proj"], [spec.hidden_size], spec.intermediate_size
         )
-        return GatedMLP(gate_up, down)
+        return GatedMLP(gate_up, parallel.summed(down, self._source.group), self._source.backend.silu_mul)
 
     def head(self, embedding: linear.Embedding) -> Head:
         norm = self.norm("model.norm")
         if self._spec.tie_embeddings:
-            return Head(norm, self._source.tied_head(embedding))
-        shape = (self._spec.vocab_size, self._spec.hidden_size)
-        return Head(norm, self._source.head("lm_head.weight", shape))
+            output = self._source.tied_head(embedding)
+        else:
+            output = self._source.head("lm_head.weight", self._table_shape)
+        return Head(norm, parallel.head(output, self._spec.vocab_size, self._source.group))
+
+    @property
+    def _table_shape(self) -> tuple[int, int]:
+        """Of embedding and output layer: this rank's tokens."""
+        return len(self._source.group.shard.tokens(self._spec.vocab_size)), self._spec.hidden_size

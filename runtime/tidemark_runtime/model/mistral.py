@@ -12,8 +12,9 @@ from typing import ClassVar
 import torch
 
 from tidemark_runtime.model import batch as batches
-from tidemark_runtime.model import layers, rotary, weights
+from tidemark_runtime.model import layers, weights
 from tidemark_runtime.model import spec as model_spec
+from tidemark_runtime.model.backends import base as backends
 
 
 class Mistral:
@@ -27,14 +28,14 @@ class Mistral:
     def __init__(self, spec: model_spec.ModelSpec, source: weights.Weights) -> None:
         build = layers.Builder(spec, source)
         self.spec = spec
-        self._rotary = rotary.Rotary(spec)
+        self._begin = build.steps()
         self._embedding = build.embedding()
         self._layers = [MistralLayer(spec, build, layer, self.FUSED) for layer in range(spec.num_layers)]
         self._head = build.head(self._embedding)
 
     def forward(self, batch: batches.ForwardBatch, memory: batches.KVMemory) -> torch.Tensor:
         """Logits float32 [S, V] of `batch.sample_rows`."""
-        step = layers.StepContext.of(batch, memory, self._rotary)
+        step = self._begin(batch, memory)
         residual = self._embedding(batch.token_ids)  # [T, H]
         added: torch.Tensor | None = None
         for layer in self._layers:
@@ -54,7 +55,7 @@ class MistralLayer:
         self._mlp_norm = build.norm(f"{prefix}.post_attention_layernorm")
         self._mlp = build.mlp(layer, fused["gate_up_proj"])
 
-    def forward(self, residual: torch.Tensor, added: torch.Tensor | None, step: layers.StepContext) -> torch.Tensor:
+    def forward(self, residual: torch.Tensor, added: torch.Tensor | None, step: backends.Attention) -> torch.Tensor:
         """`residual` [T, H] takes in what was `added` before; returns what this layer adds last, [T, H]."""
         x = self._attention_norm(residual, added)
         added = self._attention(x, step)

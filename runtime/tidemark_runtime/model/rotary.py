@@ -12,11 +12,11 @@ from tidemark_runtime.model import spec as model_spec
 class Rotary:
     """Cosines and sines of a model's rotary frequencies, computed for the positions of a step.
 
-    No table: for a context of 131072 it would take 64 MB, and a step's few rows cost some microseconds.
+    On a processor no table: for a context of 131072 it would take 64 MB, and a step's few rows cost some microseconds.
+    A device has one, made of these, because each op is a launch there.
     """
 
     def __init__(self, spec: model_spec.ModelSpec) -> None:
-        self.spec = spec
         self._frequencies = frequencies(spec)
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

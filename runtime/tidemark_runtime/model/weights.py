@@ -8,7 +8,9 @@ import torch
 
 from tidemark_runtime import errors
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import linear, probes, tensors
+from tidemark_runtime.model import linear, parallel, probes, tensors
+from tidemark_runtime.model.backends import base as backends
+from tidemark_runtime.model.backends import processor
 
 Progress = Callable[[str, float], None]
 """Called with what was just loaded and the share of the checkpoint's bytes that is done, 0 to 1."""
@@ -23,8 +25,13 @@ class Weights:
         factory: linear.LinearFactory,
         progress: Progress,
         kept: probes.Probes | None = None,
+        backend: backends.Backend | None = None,
+        group: parallel.Group = parallel.ALONE,
     ) -> None:
-        """`kept`: where some rows of the matrices go, for the self-test."""
+        """`kept`: where some rows of the matrices go, for the self-test. `backend`: the processor, where not said.
+        `group`: of the ranks that share the model; `checkpoint` then holds this one's part."""
+        self.group = group
+        self.backend: backends.Backend = processor.Processor() if backend is None else backend
         self._probes = probes.Probes() if kept is None else kept
         self._checkpoint = checkpoint
         self._factory = factory
@@ -62,8 +69,8 @@ class Weights:
         return made
 
     def vector(self, name: str, size: int) -> torch.Tensor:
-        """The dense vector `name` [size], as float32, in memory of its own."""
-        made = self._vector(name, size)
+        """The dense vector `name` [size], as float32, in memory of its own on the backend's device."""
+        made = self._vector(name, size).to(self.backend.device)
         self._done([name])
         return made
 

@@ -30,6 +30,8 @@ DEVICE_HEAP_SHARE = 0.2
 """As HEAP_SHARE, an assumption for the caching allocator of a device."""
 HEAP_SHARE = 1.2
 """Of the activations: what a heap that never gives back keeps beside them, after steps of different sizes."""
+MOST_DEVICES = 64
+"""That one model is divided among."""
 UNDIVIDED = (
     "norms, the residual stream of activations, logits, tables, graphs and the framework: each device has them in full",
 )
@@ -76,6 +78,17 @@ loaded them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What guessing takes."""
+
+    num_guesses: int = 0
+    """Most at once of a sequence: a step has a row of logits for each."""
+    draft_weights_bytes: int = 0
+    draft_page_bytes: int = 0
+    """The draft model's KV of a page's tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What a service asks for, `auto` resolved."""
 
@@ -106,6 +119,7 @@ class Wanted:
     """What is kept in another dtype than `kv_dtype`."""
     fixed_scales: bool = False
     """Scales of 8-bit KV are calibrated (`kvCache.scalesFile`) and take no bytes in a page."""
+    speculation: Speculation = Speculation()
 
 
 def plan(shape: ModelShape, wanted: Wanted) -> pool_size.PoolSize:
@@ -129,6 +143,8 @@ def layout_and_demand(
         raise errors.CapacityError(str(error)) from error
     context_tokens = min(wanted.max_context_tokens or shape.max_context_tokens, shape.max_context_tokens)
     activations = activations_bytes(own, wanted.max_num_seqs, wanted.max_num_batched_tokens, wanted.item_bytes)
+    if wanted.num_devices > 1:  # the logits come in parts, one from each device, which then become whole rows
+        activations += _FLOAT32_BYTES * wanted.max_num_seqs * shape.vocab_size
     demand = pool_size.Demand(
         limit_bytes=wanted.limit_bytes,
         weights_bytes=own.weights_bytes,
@@ -141,8 +157,23 @@ def layout_and_demand(
         max_num_seqs=wanted.max_num_seqs,
         max_context_tokens=context_tokens,
         swap_bytes=num_swap_pages * layout.page_bytes,
+        speculation_bytes=speculation_bytes(shape, wanted, num_swap_pages),
+        speculation_page_bytes=wanted.speculation.draft_page_bytes,
     )
     return layout, demand
+
+
+def speculation_bytes(shape: ModelShape, wanted: Wanted, num_swap_pages: int) -> int:
+    """But for the pages: the rows of logits that a step with guesses has beside the usual ones, as many as its budget
+    allows; the draft model's weights, and its part of the swap space."""
+    guesses = wanted.speculation
+    most = max(0, wanted.max_num_batched_tokens - wanted.max_num_seqs)
+    rows = min(wanted.max_num_seqs * guesses.num_guesses, most)
+    return (
+        _FLOAT32_BYTES * rows * shape.vocab_size
+        + guesses.draft_weights_bytes
+        + num_swap_pages * guesses.draft_page_bytes
+    )
 
 
 def wishes(wanted: Wanted) -> pool_size.Wishes:
@@ -164,9 +195,9 @@ def divided(shape: ModelShape, num_devices: int) -> ModelShape:
     """
     if num_devices == 1:
         return shape
-    wrong = list(_undividable(shape, num_devices))
+    wrong = undividable(shape, num_devices)
     if wrong:
-        counts = ", ".join(str(count) for count in range(1, 65) if not list(_undividable(shape, count)))
+        counts = ", ".join(map(str, dividers(shape)))
         raise errors.CapacityError(
             f"the model cannot be divided among {num_devices} devices: {'; '.join(wrong)}. "
             f"Set hardware.count to one of {counts}"
@@ -178,6 +209,16 @@ def divided(shape: ModelShape, num_devices: int) -> ModelShape:
         intermediate_size=shape.intermediate_size // num_devices,
         weights_bytes=-(-shape.weights_bytes // num_devices),
     )
+
+
+def undividable(shape: ModelShape, num_devices: int) -> list[str]:
+    """What of the model is no multiple, in words; empty where it can be divided."""
+    return list(_undividable(shape, num_devices))
+
+
+def dividers(shape: ModelShape) -> list[int]:
+    """Numbers of devices that the model can be divided among."""
+    return [count for count in range(1, MOST_DEVICES + 1) if not undividable(shape, count)]
 
 
 def _undividable(shape: ModelShape, num_devices: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tidemark_runtime.planning import capacity, page_layout, pool_size
 TOLERANCES: Mapping[str, float] = {"weights": 0.03, "kv": 0.03, "activations": 0.10}
 """Part -> how far what is measured may lie from the plan, as a share of the plan, before an engine warns. The other
 parts are bounds (workspace) or assumptions (graphs, overhead)."""
-PARTS = ("weights", "kv", "activations", "graphs", "workspace", "overhead", "swap")
+PARTS = ("weights", "kv", "activations", "graphs", "workspace", "overhead", "swap", "speculation")
 """In the order in which they are shown."""
 
 
@@ -87,6 +87,7 @@ def of(shape: capacity.ModelShape, wanted: capacity.Wanted, given: page_layout.P
         "workspace": demand.workspace_bytes,
         "overhead": demand.overhead_bytes,
         "swap": demand.swap_bytes,
+        "speculation": demand.speculation_bytes + max(1, num_pages) * demand.speculation_page_bytes,
     }
     return Footprint(
         shape=shape,

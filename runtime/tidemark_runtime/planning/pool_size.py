@@ -40,12 +40,16 @@ class Demand:
     """Recorded steps; none on a processor."""
     swap_bytes: int = 0
     """Swap space, where it shares the memory of the slab, as on a processor."""
+    speculation_bytes: int = 0
+    """Logits of guesses, and the draft model with its part of the swap space."""
+    speculation_page_bytes: int = 0
+    """The draft model's part of each page."""
 
     @property
     def others_bytes(self) -> int:
         """All but the slab."""
         step = self.activations_bytes + self.graphs_bytes + self.workspace_bytes
-        return self.weights_bytes + step + self.overhead_bytes + self.swap_bytes
+        return self.weights_bytes + step + self.overhead_bytes + self.swap_bytes + self.speculation_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class PoolSize:
     activations_bytes: int = 0
     graphs_bytes: int = 0
     swap_bytes: int = 0
+    speculation_bytes: int = 0
+    """Logits of guesses, and the draft model with its own slab."""
 
     @property
     def others_bytes(self) -> int:
@@ -85,6 +91,7 @@ class PoolSize:
             "workspace": self.workspace_bytes,
             "overhead": self.overhead_bytes,
             **({"swap": self.swap_bytes} if self.swap_bytes else {}),
+            **({"speculation": self.speculation_bytes} if self.speculation_bytes else {}),
         }
 
 
@@ -109,14 +116,14 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
     """
     useful_pages = demand.max_num_seqs * layout.pages_for(demand.max_context_tokens)
     usable_bytes = int(demand.limit_bytes * wishes.memory_utilization)
-    others_bytes = demand.others_bytes
+    others_bytes, page_bytes = demand.others_bytes, layout.page_bytes + demand.speculation_page_bytes
     if wishes.num_pages is not None:
         asked_pages, asked_by, ceiling_bytes = wishes.num_pages, "numPages", demand.limit_bytes
     elif wishes.memory_bytes is not None:
-        asked_pages, asked_by = wishes.memory_bytes // layout.page_bytes, "memory"
+        asked_pages, asked_by = wishes.memory_bytes // page_bytes, "memory"
         ceiling_bytes = demand.limit_bytes
     else:
-        asked_pages, asked_by = max(0, usable_bytes - others_bytes) // layout.page_bytes, "memoryUtilization"
+        asked_pages, asked_by = max(0, usable_bytes - others_bytes) // page_bytes, "memoryUtilization"
         ceiling_bytes = usable_bytes
     num_pages = min(asked_pages, useful_pages)
     size = PoolSize(
@@ -133,21 +140,25 @@ def decide(layout: page_layout.PageLayout, wishes: Wishes, demand: Demand) -> Po
         activations_bytes=demand.activations_bytes,
         graphs_bytes=demand.graphs_bytes,
         swap_bytes=demand.swap_bytes,
+        speculation_bytes=demand.speculation_bytes + num_pages * demand.speculation_page_bytes,
     )
-    if num_pages < 1 or others_bytes + size.kv_bytes > ceiling_bytes:
-        raise errors.CapacityError(_does_not_fit(size, layout, wishes, ceiling_bytes))
+    if num_pages < 1 or others_bytes + num_pages * page_bytes > ceiling_bytes:
+        raise errors.CapacityError(_does_not_fit(size, demand, layout, wishes, ceiling_bytes))
     return size
 
 
-def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
+def _does_not_fit(
+    size: PoolSize, demand: Demand, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int
+) -> str:
     """The sum, term by term, and what would make it fit."""
-    if wishes.memory_bytes is not None and wishes.num_pages is None and wishes.memory_bytes < layout.page_bytes:
+    page_bytes = layout.page_bytes + demand.speculation_page_bytes
+    if wishes.memory_bytes is not None and wishes.num_pages is None and wishes.memory_bytes < page_bytes:
         return (
             f"kvCache.memory: got {wishes.memory_bytes} bytes, but one page of {layout.block_size} tokens takes "
-            f"{layout.page_bytes} bytes. Set kvCache.memory to at least {layout.page_bytes}, or leave it out"
+            f"{page_bytes} bytes. Set kvCache.memory to at least {page_bytes}, or leave it out"
         )
     pages = max(size.num_pages, 1)
-    needed_bytes = size.others_bytes + pages * layout.page_bytes
+    needed_bytes = demand.others_bytes + pages * page_bytes
     budget = f"{_mib(ceiling_bytes)} usable"
     if ceiling_bytes != size.limit_bytes:
         budget += f" ({_mib(size.limit_bytes)} x memoryUtilization {wishes.memory_utilization:g})"
@@ -158,26 +169,27 @@ def _does_not_fit(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes
         f"workspace {_mib(size.workspace_bytes)}",
         f"overhead {_mib(size.overhead_bytes)}",
         *([f"swap space {_mib(size.swap_bytes)}"] if size.swap_bytes else []),
-        f"KV {_mib(pages * layout.page_bytes)} ({pages} pages of {_mib(layout.page_bytes)})",
+        *([f"speculation {_mib(demand.speculation_bytes)}"] if demand.speculation_bytes else []),
+        f"KV {_mib(pages * page_bytes)} ({pages} pages of {_mib(page_bytes)})",
     ]
     return (
         f"the model does not fit: {' + '.join(terms)} = {_mib(needed_bytes)}, but {budget}; "
-        f"{_mib(needed_bytes - ceiling_bytes)} too much. {_remedy(size, layout, wishes, ceiling_bytes)}"
+        f"{_mib(needed_bytes - ceiling_bytes)} too much. {_remedy(size, demand, page_bytes, wishes, ceiling_bytes)}"
     )
 
 
-def _remedy(size: PoolSize, layout: page_layout.PageLayout, wishes: Wishes, ceiling_bytes: int) -> str:
-    affordable_pages = (ceiling_bytes - size.others_bytes) // layout.page_bytes
+def _remedy(size: PoolSize, demand: Demand, page_bytes: int, wishes: Wishes, ceiling_bytes: int) -> str:
+    affordable_pages = (ceiling_bytes - demand.others_bytes) // page_bytes
     or_swap = ", lower kvCache.swapSpace" if size.swap_bytes else ""
     if affordable_pages >= 1 and wishes.num_pages is not None:
         return f"Lower kvCache.numPages to at most {affordable_pages}{or_swap}, or give the service more memory"
     if affordable_pages >= 1:
-        affordable_bytes = affordable_pages * layout.page_bytes
+        affordable_bytes = affordable_pages * page_bytes
         return f"Lower kvCache.memory to at most {affordable_bytes} bytes{or_swap}, or give more memory"
-    needed_bytes = size.others_bytes + max(size.num_pages, 1) * layout.page_bytes
-    swap_pages = (ceiling_bytes - needed_bytes + size.swap_bytes) // layout.page_bytes
+    needed_bytes = demand.others_bytes + max(size.num_pages, 1) * page_bytes
+    swap_pages = (ceiling_bytes - needed_bytes + size.swap_bytes) // page_bytes
     if size.swap_bytes and swap_pages >= 0:
-        lower = f"Lower kvCache.swapSpace to at most {swap_pages * layout.page_bytes} bytes"
+        lower = f"Lower kvCache.swapSpace to at most {swap_pages * page_bytes} bytes"
         return f"{lower if swap_pages else 'Set kvCache.swapSpace to 0'}, or give the service more memory"
     if needed_bytes <= size.limit_bytes:
         return f"Raise kvCache.memoryUtilization to at least {_ratio_up(needed_bytes / size.limit_bytes)}"

@@ -11,7 +11,8 @@ from tidemark_runtime.server import context
 
 def num_devices(shared: context.Context) -> int:
     """That the pod holds; 1 on a processor."""
-    if shared.config.hardware.device == "cpu" or shared.cards is None:
+    device = shared.config.hardware.device if shared.ready is None else shared.ready.worker.get("device", "cpu")
+    if device in ("cpu", "auto") or shared.cards is None:  # auto: until the engine has said what it found
         return 1
     return max(1, shared.cards.num_seen)
 

@@ -79,6 +79,10 @@ def _batch(stats: messages.EngineStats, max_num_seqs: int) -> Iterator[Family]:
     yield _family(names.OLDEST_WAIT, {(): stats.oldest_wait_seconds})
     yield _family(names.PREEMPTIONS, _by_mode(stats.preemptions_total, stats.preemptions_swap_total))
     yield _family(names.RESUMES, _by_mode(stats.resumes_total, stats.resumes_swap_total))
+    guesses: Values = {("proposed",): stats.guesses_proposed_total, ("accepted",): stats.guesses_accepted_total}
+    yield _family(names.SPECULATIVE_TOKENS, guesses)
+    yield _family(names.SPECULATIVE_ACTIVE, {(): stats.guessing_ratio})
+    yield _family(names.SPECULATIVE_GAIN, {(): stats.guessing_gain})
 
 
 def _by_mode(total: int, swap: int) -> Values:

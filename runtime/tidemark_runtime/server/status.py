@@ -58,6 +58,7 @@ def build(shared: context.Context, version: str) -> status.EngineStatus:
         memory=_memory(shared),
         lines=_lines(shared),
         queue=_queue(shared),
+        speculative=_speculative(shared),
         step_prices=shared.engine.stats.step_prices if ready and shared.engine is not None else {},
         out_of_memory_total=shared.out_of_memory_total,
         devices=_devices(shared),
@@ -159,6 +160,23 @@ def _queue(shared: context.Context) -> status.QueueStatus:
         {"express": stats.requests_waiting - stats.requests_waiting_slow, "slow": stats.requests_waiting_slow},
         settings.max_num_seqs,
         settings.max_num_batched_tokens,
+    )
+
+
+def _speculative(shared: context.Context) -> status.SpeculativeStatus:
+    settings = shared.config.speculative
+    if settings.method == "none":
+        return status.SpeculativeStatus()
+    stats = shared.engine.stats if shared.engine is not None else messages.EngineStats()
+    proposed, accepted = stats.guesses_proposed_total, stats.guesses_accepted_total
+    return status.SpeculativeStatus(
+        method=settings.method,
+        tokens=settings.tokens,
+        proposed_total=proposed,
+        accepted_total=accepted,
+        acceptance_ratio=accepted / proposed if proposed else 0.0,
+        active_ratio=stats.guessing_ratio,
+        gain=stats.guessing_gain,
     )
 
 

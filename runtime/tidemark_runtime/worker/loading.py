@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -10,12 +12,32 @@ from tidemark_kernels import dispatch
 from tidemark_runtime import config, errors
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import linear, linear_choice, packing, probes, sources, tensors
+from tidemark_runtime.model import (
+    linear,
+    linear_choice,
+    packing,
+    parallel,
+    probes,
+    sharded_checkpoint,
+    sources,
+    tensors,
+)
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.model import weights as model_weights
-from tidemark_runtime.planning import capacity, page_layout, pool_size, precision_map
-from tidemark_runtime.worker import cpu, heap, interface, planned, precision, scales, slab
+from tidemark_runtime.planning import capacity, fixed_scales, page_layout, pool_size, precision_map
+from tidemark_runtime.worker import (
+    cpu,
+    draft_loading,
+    draft_model,
+    heap,
+    interface,
+    planned,
+    precision,
+    ranks,
+    scales,
+    slab,
+)
 
 HTTP_PROCESS_BYTES = 200 * pool_size.MIB_BYTES
 """The server's process shares the pod's memory; this is its budget."""
@@ -30,6 +52,8 @@ class Loaded:
     facts: interface.WorkerFacts
     probes: tuple[probes.Probe, ...] = ()
     """For the self-test; let go of after it."""
+    draft: draft_model.Parts | None = None
+    """Of speculative decoding."""
 
 
 def load(
@@ -37,8 +61,11 @@ def load(
     source: sources.ModelSource,
     progress: model_weights.Progress,
     policy: linear.LinearPolicy | None = None,
+    place: ranks.Place = ranks.ALONE,
 ) -> Loaded:
-    """Everything before the first step. `policy` forces the forms of the weights; otherwise they are measured.
+    """Everything before the first step. `policy` forces the forms of the weights; otherwise they are measured. `place`:
+    among the ranks that share the model; `settings` are then one rank's (`ranks.settings_of`), with a path as
+    `speculative.draftModel`.
 
     Raises ModelError, CapacityError or ConfigError.
     """
@@ -46,40 +73,56 @@ def load(
     torch.set_num_threads(threads)
     limit = _memory_limit(settings.hardware)
     checkpoint = checkpoints.open_checkpoint(source)
-    spec = checkpoint.spec
-    _check_packed(settings.model, checkpoint)
-    max_context_tokens = _max_context(settings.model, spec)
+    spec, num_ranks = checkpoint.spec, place.shard.size
+    if num_ranks > 1:
+        ranks.check_divides(shape_of(spec, 0), num_ranks)
+        checkpoint = sharded_checkpoint.ShardedCheckpoint(checkpoint, place.shard)
+    check_packed(settings.model, checkpoint)
+    max_context_tokens = max_context_of(settings.model, spec)
     dtype = _activations_dtype(settings.model, spec)
-    pages = _pages(settings.kv_cache, source, spec, dtype)
+    pages = pages_of(settings.kv_cache, source, spec, dtype, place.shard)
     with torch.inference_mode():
         if policy is None:
             progress("choosing the form of the weights", 0.0)
             policy = _choose(checkpoint, settings.model, dtype, limit)
         factory, kept_rows = linear.LinearFactory(policy), probes.Probes()
-        model = model_loading.load(checkpoint, factory, progress, kept_rows)
-    shape = _shape(spec, factory.num_bytes)
+        model = model_loading.load(checkpoint, factory, progress, kept_rows, group=place.group)
+    drafted: draft_loading.Drafted | None = None
+    if settings.speculative.draft_model is not None:
+        drafted = draft_loading.load(
+            sources.resolve(settings.speculative.draft_model, Path()),
+            draft_loading.Wanted(
+                max_context_tokens,
+                *(_kv_dtype(settings.kv_cache, dtype), settings.kv_cache.block_size, num_ranks),
+                lambda opened: _choose(opened, config.ModelConfig(), dtype, limit),
+            ),
+            progress,
+        )
+    shape = shape_of(spec, factory.num_bytes * num_ranks)
     heap.give_back()  # what loading freed is no overhead
-    decided = planned.Decided(shape, pages.layout, limit.num_bytes, max_context_tokens, _name(dtype))
-    overhead_bytes = max(0, cpu.resident_bytes() - shape.weights_bytes) + HTTP_PROCESS_BYTES
-    size = planned.pool_size_of(settings, decided, overhead_bytes)
+    decided = planned.Decided(shape, pages.layout, limit.num_bytes, max_context_tokens, dtype_name(dtype), num_ranks)
+    decided = dataclasses.replace(decided, speculation=_speculation(settings.speculative, drafted))
+    overhead_bytes = max(0, cpu.resident_bytes() - factory.num_bytes - decided.speculation.draft_weights_bytes)
+    overhead_bytes += HTTP_PROCESS_BYTES if place.shard.is_first else 0
+    own_size = planned.pool_size_of(settings, decided, overhead_bytes)
+    agreed = place.agree(ranks.NumPages(own_size.num_pages, pages.num_host_pages))
+    size = dataclasses.replace(own_size, num_pages=agreed.slab, kv_bytes=agreed.slab * pages.layout.page_bytes)
     plan = planned.of(settings, source, decided)
     # Here and not in the first step: the first time on a machine it compiles.
     kernels = dispatch.current()
-    memory = batches.KVMemory.of(
-        slab.allocate(size.num_pages, pages.layout.page_bytes), pages.layout, pages.scales.scales
-    )
+    memory = batches.KVMemory.of(slab.allocate(size.num_pages, pages.layout.page_bytes), pages.layout, pages.scales)
     facts = interface.WorkerFacts(
         kind="torch",
         device="cpu",
-        dtype=_name(dtype),
+        dtype=dtype_name(dtype),
         layout=pages.layout,
         num_pages=size.num_pages,
-        num_host_pages=pages.num_host_pages,
+        num_host_pages=agreed.host,
         max_context_tokens=max_context_tokens,
         memory_bytes=planned.measured(size),
         planned_bytes=plan.parts_bytes,
         memory_limit_bytes=limit.num_bytes,
-        step_token_bytes=capacity.step_token_bytes(shape),
+        step_token_bytes=capacity.step_token_bytes(capacity.divided(shape, num_ranks)),
         shape=shape,
         notes={
             "threads": str(threads),
@@ -91,26 +134,46 @@ def load(
             **plan.notes,
         },
     )
-    return Loaded(model, memory, facts, tuple(kept_rows.found))
+    draft_parts = None if drafted is None else drafted.parts(size.num_pages, agreed.host)
+    return Loaded(model, memory, facts, tuple(kept_rows.found), draft_parts)
+
+
+def _speculation(settings: config.SpeculativeConfig, drafted: draft_loading.Drafted | None) -> capacity.Speculation:
+    if settings.method == "none":
+        return capacity.Speculation()
+    if drafted is None:
+        return capacity.Speculation(num_guesses=settings.tokens)
+    return capacity.Speculation(
+        num_guesses=settings.tokens,
+        draft_weights_bytes=drafted.weights_bytes,
+        draft_page_bytes=drafted.layout.page_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Pages:
+class Pages:
     """What a page of this model holds."""
 
     layout: page_layout.PageLayout
-    scales: scales.Chosen
+    scales: fixed_scales.Scales
     num_host_pages: int
     """In the swap space."""
     notes: dict[str, str]
 
 
-def _pages(
-    kv_cache: config.KVCacheConfig, source: sources.ModelSource, spec: model_spec.ModelSpec, dtype: torch.dtype
-) -> _Pages:
-    """`dtype`: of activations. Raises ConfigError."""
+def pages_of(
+    kv_cache: config.KVCacheConfig,
+    source: sources.ModelSource,
+    spec: model_spec.ModelSpec,
+    dtype: torch.dtype,
+    shard: parallel.Shard,
+) -> Pages:
+    """`dtype`: of activations. Maps and scales are of the whole model, and a page has the heads of `shard`.
+
+    Raises ConfigError.
+    """
     kv_dtype = _kv_dtype(kv_cache, dtype)
-    keep_dtype = precision_map.keep_dtype(_name(dtype))
+    keep_dtype = precision_map.keep_dtype(dtype_name(dtype))
     kept = precision.choose(kv_cache, precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads))
     layout = page_layout.PageLayout(
         *(spec.kv_shape, kv_cache.block_size, kv_dtype, kept.segments),
@@ -122,10 +185,12 @@ def _pages(
         **({"scales": fixed.note} if fixed.note else {}),
         **_loss(layout),
     }
-    return _Pages(layout, fixed, pool_size.num_swap_pages(layout, kv_cache.swap_space), notes)
+    own = ranks.own_layout(layout, shard)
+    own_scales = ranks.own_scales(fixed.scales, spec.num_kv_heads, shard)
+    return Pages(own, own_scales, pool_size.num_swap_pages(own, kv_cache.swap_space), notes)
 
 
-def _shape(spec: model_spec.ModelSpec, weights_bytes: int) -> capacity.ModelShape:
+def shape_of(spec: model_spec.ModelSpec, weights_bytes: int) -> capacity.ModelShape:
     """What the planner knows of a model, of this one."""
     return capacity.ModelShape(
         num_layers=spec.num_layers,
@@ -155,7 +220,7 @@ def _memory_limit(hardware: config.HardwareConfig) -> cpu.MemoryLimit:
     return cpu.MemoryLimit(hardware.memory, "hardware.memory")
 
 
-def _max_context(model: config.ModelConfig, spec: model_spec.ModelSpec) -> int:
+def max_context_of(model: config.ModelConfig, spec: model_spec.ModelSpec) -> int:
     wanted = model.max_context_tokens
     if wanted is None:
         return spec.max_context_tokens
@@ -170,7 +235,7 @@ def _max_context(model: config.ModelConfig, spec: model_spec.ModelSpec) -> int:
     return wanted
 
 
-def _check_packed(model: config.ModelConfig, checkpoint: checkpoints.Checkpoint) -> None:
+def check_packed(model: config.ModelConfig, checkpoint: checkpoints.Checkpoint) -> None:
     """Raises ConfigError where a packed format was asked for and the checkpoint is something else."""
     found = None if checkpoint.packed is None else checkpoint.packed.method
     if model.quantization in packing.METHODS and model.quantization != found:
@@ -205,10 +270,10 @@ def _loss(layout: page_layout.PageLayout) -> dict[str, str]:
 
 
 def _kv_dtype(kv_cache: config.KVCacheConfig, dtype: torch.dtype) -> str:
-    return _name(dtype) if kv_cache.dtype == config.AUTO else kv_cache.dtype
+    return dtype_name(dtype) if kv_cache.dtype == config.AUTO else kv_cache.dtype
 
 
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 

@@ -15,15 +15,32 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class OnDevice:
+    """What the sum of a device's memory needs beside that of a processor's."""
+
+    item_bytes: int
+    """Of activations."""
+    has_graphs: bool
+    """Whether steps will be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """What loading has found out."""
 
     shape: capacity.ModelShape
+    """Of the whole model, also where several devices share it."""
     layout: page_layout.PageLayout
+    """A page of one device."""
     limit_bytes: int
     max_context_tokens: int
     dtype: str
     """Of activations and unquantized weights."""
+    num_devices: int = 1
+    """That share the model."""
+    on_device: OnDevice | None = None
+    """None: the processor."""
+    speculation: capacity.Speculation = field(default_factory=capacity.Speculation)
 
 
 def pool_size_of(settings: config.EngineConfig, decided: Decided, overhead_bytes: int) -> pool_size.PoolSize:
@@ -68,7 +85,8 @@ def of(settings: config.EngineConfig, source: sources.ModelSource, decided: Deci
 
 def _wanted(settings: config.EngineConfig, decided: Decided) -> capacity.Wanted:
     cache, scheduler = settings.kv_cache, settings.scheduler
-    return capacity.Wanted(
+    on_device = decided.on_device
+    wanted = capacity.Wanted(
         kv_dtype=decided.layout.dtype,
         block_size=cache.block_size,
         memory_utilization=cache.memory_utilization,
@@ -76,9 +94,21 @@ def _wanted(settings: config.EngineConfig, decided: Decided) -> capacity.Wanted:
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_context_tokens=decided.max_context_tokens,
         limit_bytes=decided.limit_bytes,
+        num_devices=decided.num_devices,
         num_pages=cache.num_pages,
         memory_bytes=cache.memory,
         swap_bytes=cache.swap_space,
+        speculation=decided.speculation,
+    )
+    if on_device is None:
+        return wanted
+    return dataclasses.replace(
+        wanted,
+        overhead_bytes=capacity.DEVICE_OVERHEAD_BYTES,
+        graphs_bytes=capacity.DEVICE_GRAPHS_BYTES if on_device.has_graphs else 0,
+        item_bytes=on_device.item_bytes,
+        heap_share=capacity.DEVICE_HEAP_SHARE,
+        swap_bytes=0,  # the host's memory, and no part of the device's
     )
 
 

@@ -49,8 +49,10 @@ class Tested:
 
 
 def is_strict(hardware: config.HardwareConfig) -> bool:
-    """`hardware.strictKernels`, resolved: by default on a device, not on a processor."""
-    return hardware.device != "cpu" if hardware.strict_kernels is None else hardware.strict_kernels
+    """`hardware.strictKernels`, resolved: by default on a device, not on a processor. A device's worker is made with
+    `hardware.device` resolved, so that auto here is the processor."""
+    on_device = hardware.device not in ("cpu", config.AUTO)
+    return on_device if hardware.strict_kernels is None else hardware.strict_kernels
 
 
 def refuse_missing() -> None:

@@ -32,7 +32,15 @@ class Form:
     outcome: outcomes.Outcome
 
 
-def run(probe: probes.Probe, dtype: torch.dtype) -> Form:
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """A layer that no kernel of the processor computes: nothing is counted."""
+
+    row_counts: tuple[int, ...]
+    """One for each form of launch."""
+
+
+def run(probe: probes.Probe, dtype: torch.dtype, on_device: OnDevice | None = None) -> Form:
     """`dtype`: of activations. The layer's outputs at the kept rows; an embedding's rows.
 
     Raises `CorruptModel` where the checkpoint itself holds no numbers: that is no kernel's fault.
@@ -42,13 +50,14 @@ def run(probe: probes.Probe, dtype: torch.dtype) -> Form:
             f"{probe.name}: the checkpoint has an infinity or a NaN in it, expected numbers. Fetch the model again, or "
             "quantize or convert it again"
         )
-    before = dispatch.current().calls
+    before = None if on_device else dispatch.current().calls
+    row_counts = on_device.row_counts if on_device else _row_counts(probe)
     errors = (
         [_embedding(probe, dtype)]
         if probe.use == "embedding"
-        else [_product(probe, dtype, num_rows) for num_rows in _row_counts(probe)]
+        else [_product(probe, dtype, num_rows) for num_rows in row_counts]
     )
-    name = _dtype_name(probe, dtype, dispatch.current().ran(before))
+    name = _dtype_name(probe, dtype, [] if before is None else dispatch.current().ran(before))
     note = f"{probe.name}, {probe.path}, {len(probe.rows)} of its outputs"
     return Form(probe.use, probe.path, outcomes.Outcome(probe.use, name, max(errors), tolerance(probe, dtype), note))
 
@@ -57,7 +66,7 @@ def tolerance(probe: probes.Probe, dtype: torch.dtype) -> float:
     """By the coarsest of: activations, what the form rounds weights to, what it rounds activations to."""
     if "e4m3" in probe.path and not any(each.is_float for each in probe.formats):
         return FLOAT8_TOLERANCE
-    rounds_weights = "grouped8" in probe.path and not probe.formats
+    rounds_weights = ("grouped8" in probe.path or "packed8" in probe.path) and not probe.formats
     if "int8" in probe.path or rounds_weights:
         return EIGHT_BIT_TOLERANCE
     exact = dtype is torch.float32 and "bfloat16" not in probe.path

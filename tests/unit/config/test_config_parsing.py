@@ -47,7 +47,7 @@ def test_nothing_means_the_defaults_and_so_does_null() -> None:
         ("scheduler", "maxQueueSeconds", [], "a number"),
         ("model", "quantization", "int4", "one of auto, none, int8, int8_weight_only"),
         ("model", "maxContextTokens", 0, "a whole number of at least 1"),
-        ("hardware", "device", "gpu", "one of cpu"),
+        ("hardware", "device", "gpu", "one of auto, cpu, cuda"),
     ],
 )
 def test_a_wrong_value_names_key_value_and_expectation(section: str, key: str, value: object, expected: str) -> None:

@@ -44,6 +44,7 @@ def test_every_part_by_hand() -> None:
         "workspace": tables + int(capacity.HEAP_SHARE * activations),
         "overhead": GIB,
         "swap": 0,
+        "speculation": 0,
     }
     assert set(plan.parts_bytes) == set(footprint.PARTS)
     assert 0 <= plan.free_bytes < page
@@ -118,3 +119,16 @@ def test_what_is_further_off_than_it_may_be(measured: dict[str, int], missed: di
     planned = dict.fromkeys(footprint.PARTS, 100)
     assert footprint.misses(planned, measured) == pytest.approx(missed)
     assert footprint.misses({}, measured) == {}
+
+
+def test_guesses_take_rows_of_logits_and_a_draft_model_its_part_of_every_page() -> None:
+    plain = footprint.of(SHAPE, wanted(swap_bytes=GIB))
+    page = plain.parts_bytes["kv"] // plain.num_pages
+    draft = capacity.Speculation(num_guesses=4, draft_weights_bytes=10**9, draft_page_bytes=page // 8)
+    plan = footprint.of(SHAPE, wanted(swap_bytes=GIB, speculation=draft))
+    rows = min(64 * 4, 2048 - 64)
+    fixed = 4 * rows * SHAPE.vocab_size + 10**9 + GIB // page * (page // 8)
+    assert plan.parts_bytes["speculation"] == fixed + plan.num_pages * (page // 8)
+    assert plan.num_pages < plain.num_pages
+    assert plan.fits
+    assert plan.total_bytes <= plan.usable_bytes

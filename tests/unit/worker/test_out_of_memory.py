@@ -12,7 +12,7 @@ from tidemark_kernels import dispatch
 from tidemark_runtime import errors
 from tidemark_runtime.contract import metrics, reasons
 from tidemark_runtime.model.linear_forms import base
-from tidemark_runtime.worker import op_times, out_of_memory
+from tidemark_runtime.worker import op_times, out_of_memory, process_group
 
 HUGE = 1 << 60
 
@@ -74,5 +74,5 @@ def test_the_parts_of_a_step_are_the_step() -> None:
 
 
 def test_the_labels_values_are_known_beforehand() -> None:
-    own = {op_times.SAMPLER, op_times.SWAP_COPY, op_times.OTHER, base.TIMED_AS}
+    own = {op_times.SAMPLER, op_times.SWAP_COPY, op_times.OTHER, base.TIMED_AS, process_group.ALL_REDUCE}
     assert set(metrics.OPS) == set(dispatch.OPS) | own

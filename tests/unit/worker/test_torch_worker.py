@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import types
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.planning import page_layout
-from tidemark_runtime.worker import interface, sampler, slab, slots, torch_worker
+from tidemark_runtime.worker import draft_model, interface, sampler, slab, slots, torch_worker
 
 VOCAB = 40
 MAX_CONTEXT = 24
@@ -35,9 +36,7 @@ def toy_logits(tokens: list[int]) -> torch.Tensor:
 class ToyModel:
     """Keeps token ids where K would be, and reads the whole context back through the page table."""
 
-    @property
-    def spec(self) -> model_spec.ModelSpec:
-        raise NotImplementedError
+    spec: model_spec.ModelSpec = types.SimpleNamespace(vocab_size=VOCAB)  # type: ignore[assignment]
 
     def forward(self, batch: batches.ForwardBatch, memory: batches.KVMemory) -> torch.Tensor:
         pages = memory.slab.view(torch.int32)[:, : memory.block_size]
@@ -45,12 +44,33 @@ class ToyModel:
         rows = []
         for row in batch.sample_rows.tolist():
             chunk = int((batch.query_start <= row).sum()) - 1
-            known = pages[batch.page_table[chunk].long()].flatten()[: int(batch.context_lens[chunk])]
+            known = pages[batch.page_table[chunk].long()].flatten()[: int(batch.positions[row]) + 1]
             rows.append(toy_logits(known.tolist()))
         return torch.stack(rows) if rows else torch.empty(0, VOCAB)
 
 
-def make_worker(num_pages: int, block_size: int, num_host_pages: int = 0) -> torch_worker.TorchWorker:
+class SmallModel(ToyModel):
+    """Says what the other one says, but for the places where it does not."""
+
+    def __init__(self, vocab_size: int, wrong_every: int) -> None:
+        self.spec = types.SimpleNamespace(vocab_size=vocab_size)  # type: ignore[assignment]
+        self._wrong_every = wrong_every
+        self.num_tokens = 0
+
+    def forward(self, batch: batches.ForwardBatch, memory: batches.KVMemory) -> torch.Tensor:
+        self.num_tokens += batch.token_ids.shape[0]
+        logits = super().forward(batch, memory)
+        width = self.spec.vocab_size
+        logits = logits[:, :width] if width <= VOCAB else torch.nn.functional.pad(logits, (0, width - VOCAB), value=9.0)
+        for row, at in enumerate(batch.sample_rows.tolist()):
+            if self._wrong_every and int(batch.positions[at]) % self._wrong_every == 0:
+                logits[row] = logits[row].flip(0)
+        return logits.contiguous()
+
+
+def make_worker(
+    num_pages: int, block_size: int, num_host_pages: int = 0, small: SmallModel | None = None
+) -> torch_worker.TorchWorker:
     layout = page_layout.PageLayout(page_layout.KVShape(1, 1, 1), block_size, "float32")
     facts = interface.WorkerFacts(
         kind="torch",
@@ -62,8 +82,9 @@ def make_worker(num_pages: int, block_size: int, num_host_pages: int = 0) -> tor
         max_context_tokens=MAX_CONTEXT,
         memory_bytes={},
     )
-    memory = batches.KVMemory.of(slab.allocate(num_pages, layout.page_bytes), layout)
-    return torch_worker.TorchWorker(ToyModel(), memory, facts, NUM_SLOTS)
+    memory, other = (batches.KVMemory.of(slab.allocate(num_pages, layout.page_bytes), layout) for _ in range(2))
+    draft = None if small is None else draft_model.Parts(small, other, num_host_pages)
+    return torch_worker.TorchWorker(ToyModel(), memory, facts, NUM_SLOTS, draft=draft)
 
 
 def alone(prompt: list[int], params: sampling.SamplingParams) -> list[int]:
@@ -108,6 +129,83 @@ def test_random_plans_give_what_each_sequence_gets_alone(
     random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS).run(worker)
     for sequence in sequences:
         assert sequence.tokens[len(sequence.prompt) :] == alone(sequence.prompt, sequence.params)
+
+
+@given(seed=st.integers(0, 10**9), block_size=st.integers(1, 6), spare_pages=st.integers(0, 8))
+@settings(deadline=None, max_examples=60)
+def test_with_guesses_right_or_wrong_each_sequence_gets_what_it_gets_alone(
+    seed: int, block_size: int, spare_pages: int
+) -> None:
+    chance = random.Random(seed)
+    sequences = [
+        random_plans.Running([chance.randrange(VOCAB) for _ in range(chance.randint(1, 8))], chance.choice(CHOICES))
+        for _ in range(5)
+    ]
+    texts = {id(each): [*each.prompt, *alone(each.prompt, each.params)] for each in sequences}
+
+    def guess(entry: random_plans.Running, count: int) -> list[int]:
+        known = len(entry.tokens)
+        right = texts[id(entry)][known : known + count]
+        return [token if chance.random() < 0.7 else chance.randrange(VOCAB) for token in right]
+
+    worker = make_worker(-(-19 // block_size) + spare_pages, block_size, 8)
+    driver = random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS, guess)
+    driver.run(worker)
+    for sequence in sequences:
+        assert sequence.tokens == texts[id(sequence)]
+
+
+@given(
+    seed=st.integers(0, 10**9),
+    block_size=st.integers(1, 6),
+    spare_pages=st.integers(0, 8),
+    num_host_pages=st.sampled_from((0, 4, 30)),
+    vocab_size=st.sampled_from((VOCAB, VOCAB - 5, VOCAB + 5)),
+    wrong_every=st.sampled_from((0, 0, 3)),
+    catch_up=st.sampled_from((2, 512)),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_draft_model_guesses_from_the_text_whatever_became_of_its_pages(
+    seed: int, block_size: int, spare_pages: int, num_host_pages: int, vocab_size: int, wrong_every: int, catch_up: int
+) -> None:
+    """The same model as draft is right every time, unless its pages hold something else than they should."""
+    chance = random.Random(seed)
+    beginning = [chance.randrange(VOCAB) for _ in range(10)]
+    sequences = [
+        random_plans.Running(
+            beginning[: chance.randint(0, 10)] + [chance.randrange(VOCAB) for _ in range(chance.randint(1, 3))],
+            chance.choice(CHOICES),
+        )
+        for _ in range(6)
+    ]
+    small = SmallModel(vocab_size, wrong_every)
+    worker = make_worker(-(-19 // block_size) + spare_pages, block_size, num_host_pages, small)
+    driver = random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS, lambda entry, count: [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft_model, "CATCH_UP_TOKENS", catch_up)
+        driver.run(worker)
+    for sequence in sequences:
+        assert sequence.tokens[len(sequence.prompt) :] == alone(sequence.prompt, sequence.params)
+    if vocab_size == VOCAB:
+        assert all(wrong_every and position % wrong_every == 0 for position in driver.wrong_after)
+
+
+def test_a_draft_model_that_lags_far_behind_catches_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_model, "CATCH_UP_TOKENS", 3)
+    small = SmallModel(VOCAB, 0)
+    worker = make_worker(8, 4, small=small)
+    params = sampling.SamplingParams(max_tokens=12, temperature=1.0, seed=5)
+    join = step_plan.Join(1, (3, 1, 4), 3, params, pages=(6, 2, 5, 1))
+    worker.execute(step_plan.StepPlan(step=1, joins=(join,), chunks=(step_plan.Chunk(1, 0, 3, True),)))
+    text = alone([3, 1, 4], params)
+    for step in range(2, 7):
+        worker.execute(step_plan.StepPlan(step=step, decodes=(1,)))
+    assert small.num_tokens == 3, "a decode costs it nothing"
+    asked = (step_plan.Verification(1, 2),)
+    first, second = (worker.execute(step_plan.StepPlan(step=step, verifications=asked)) for step in (7, 8))
+    assert first.verified == (step_plan.Verified(0, 1),), "five tokens are missing, three are caught up"
+    assert second.verified == (step_plan.Verified(2, 3),)
+    assert (*first.token_ids, *second.token_ids) == tuple(text[6:10])
 
 
 def test_the_random_plans_hold_what_they_are_meant_to() -> None:

@@ -46,7 +46,7 @@ def effects_of(**spec: Any) -> dict[str, str]:
         ({"scheduler": {"maxNumSeqs": 32}}, {"spec.scheduler.maxNumSeqs": changes.RESTART}),
         ({"scheduler": None}, {"spec.scheduler.maxNumSeqs": changes.RESTART}),
         ({"replicas": 3}, {"spec.replicas": changes.AT_ONCE}),
-        ({"speculative": {"method": "ngram"}}, {"spec.speculative.method": changes.NOTHING}),
+        ({"speculative": {"method": "ngram"}}, {"spec.speculative.method": changes.RESTART}),
         (
             {"replicas": 2, "overload": {"maxQueuedRequests": 7}},
             {"spec.overload.maxQueuedRequests": changes.AT_ONCE, "spec.replicas": changes.AT_ONCE},

@@ -93,7 +93,7 @@ def broken() -> dict[str, Any]:
         condition("Degraded", "True", "ModelNotFound", "The engine ended. Check spec.model.source."),
         condition("Ready", "False", "ModelNotFound", "The engine ended. Check spec.model.source."),
     ]
-    made["status"]["warnings"] = ["spec.speculative has no effect yet."]
+    made["status"]["warnings"] = ["spec.rollout.canary has no effect yet."]
     made["pods"][0].update(
         ready=False,
         pid=None,
@@ -181,7 +181,7 @@ def test_a_broken_service_says_first_what_is_wrong_and_what_to_do() -> None:
     assert "2 restarts" in shown
     assert "CrashLoopBackOff: back-off 2 s" in shown
     assert "10s  Pod BackOff ×2: it ended\n" in shown + "\n"
-    assert "spec.speculative has no effect yet." in shown
+    assert "spec.rollout.canary has no effect yet." in shown
 
 
 def test_before_the_first_status() -> None:

@@ -40,16 +40,34 @@ def test_what_acts_gives_no_warning() -> None:
 
 def test_everything_without_effect_is_named_once() -> None:
     assert warned(manifests.full()) == [
-        "spec.speculative",
         "spec.rollout.canary",
-        "spec.hardware.resourceName: nvidia.com/gpu",
     ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "device"),
+    [
+        ("cpu", "cpu"),
+        ("nvidia.com/gpu", "cuda"),
+        ("nvidia.com/mig-1g.10gb", "cuda"),
+        ("huawei.com/Ascend910", "npu"),
+        ("example.com/thing", "auto"),
+    ],
+)
+def test_the_engine_is_told_its_device(resource: str, device: str) -> None:
+    assert effects.device_of(resource) == device
+    warnings = warned(manifests.changed("spec.hardware", {"resourceName": resource}))
+    assert warnings == ([f"spec.hardware.resourceName: {resource}"] if device == "auto" else [])
+
+
+def test_devices_that_the_engine_cannot_share_are_warned_of() -> None:
+    two = manifests.changed("spec.hardware", {"resourceName": "nvidia.com/gpu", "count": 2})
+    assert warned(two) == ["spec.hardware.count: 2"]
 
 
 SAMPLES: dict[str, Any] = {
     "model.source.huggingFace": None,  # beside another source it would be refused
     "autoscaling": {"max": 2},
-    "speculative": {"method": "ngram"},
     "rollout.canary": {"holdSeconds": 5},
     "evaluation": {"maxKl": 0.1},
 }
@@ -73,7 +91,6 @@ def test_each_field_warns_when_set_even_to_its_default(path: str, value: Any) ->
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("speculative", {"method": "none"}),
         ("monitoring", {"enabled": False}),
         ("watermarks", {}),
         ("watermarks", None),

@@ -47,6 +47,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "watermarks.queue": (0.6, 0.6),
     "watermarks.preempt": (0.8, 0.8),
     "watermarks.hysteresis": (0.1, 0.1),
+    "speculative.method": ("ngram", "ngram"),
+    "speculative.tokens": (7, 7),
     "overload.maxQueuedRequests": (6, 6),
     "overload.maxQueuedTokens": (2_000_000, 2_000_000),
     "overload.maxQueueSeconds": (30, 30.0),
@@ -109,6 +111,25 @@ def test_every_hot_setting_of_the_resource_is_in_what_is_pushed() -> None:
         if link.key in contract.HOT_KEYS:
             assert link.name in pushed[link.section]
     assert json.loads(json.dumps(pushed)) == pushed
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "expected"),
+    [
+        ({"package": {"name": "smollm2-135m"}}, "small", "small"),
+        ({"hostPath": {"path": "/srv/big.gguf"}}, "small.gguf", "/models/small.gguf"),
+        ({"hostPath": {"path": "/srv/models"}}, "small", "/models/small"),
+        ({"pvc": {"claimName": "m", "path": "qwen/big"}}, "small", "/models/qwen/small"),
+        ({"pvc": {"claimName": "m"}}, "draft/small.gguf", "/models/draft/small.gguf"),
+    ],
+)
+def test_the_draft_model_is_a_name_or_lies_beside_the_model(source: Any, name: str, expected: str) -> None:
+    document = manifests.changed("spec.model.source", source)
+    document["spec"]["speculative"] = {"method": "draft", "draftModel": name, "tokens": 3}
+    found = in_force(document)
+    assert found["speculative.method"] == "draft"
+    assert found["speculative.draftModel"] == expected
+    assert found["speculative.tokens"] == 3
 
 
 def test_names_of_keys_go_with_the_secret() -> None:

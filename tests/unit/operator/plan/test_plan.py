@@ -209,6 +209,15 @@ def test_the_engine_reads_exactly_what_the_spec_says() -> None:
     assert plan.config_hash(api.parse(document)) == contract.config_hash(parsed)
 
 
+@pytest.mark.parametrize(
+    ("resource", "count", "ranks"), [("nvidia.com/gpu", 4, 4), ("nvidia.com/gpu", 1, 1), ("cpu", 4, 1)]
+)
+def test_devices_of_a_pod_share_the_model_and_cores_do_not(resource: str, count: int, ranks: int) -> None:
+    document = manifests.small()
+    document["spec"]["hardware"] = {"resourceName": resource, "count": count, "memory": "2Gi"}
+    assert contract.parse(engine_yaml(document)).hardware.tensor_parallel == ranks
+
+
 def test_what_the_spec_does_not_say_is_left_to_the_engine() -> None:
     assert "maxNumSeqs" not in engine_yaml(manifests.small())["scheduler"]
     assert "maxContextTokens" not in engine_yaml(manifests.small())["model"]

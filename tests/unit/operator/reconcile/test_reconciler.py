@@ -227,9 +227,9 @@ async def test_a_changed_restart_setting_starts_new_pods(bench: Bench) -> None:
 
 
 async def test_fields_without_effect_are_warned_of(bench: Bench) -> None:
-    bench.put({"speculative": {"method": "ngram"}})
+    bench.put({"rollout": {"canary": {"holdSeconds": 5}}})
     await bench.run()
-    assert any("spec.speculative" in warning for warning in bench.status["warnings"])
+    assert any("spec.rollout.canary" in warning for warning in bench.status["warnings"])
 
 
 async def test_it_looks_more_often_while_it_is_not_ready(clock: Any) -> None:

@@ -1,0 +1,1 @@
+"""What computes the parts of a model that are no matrix products: on a processor, or on a device."""

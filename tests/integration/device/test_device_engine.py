@@ -1,0 +1,155 @@
+"""The whole engine on a device that is Triton's interpreter: the same text as on the processor, whatever happens.
+
+A tiny model, a pool so small that somebody has to give way, a budget so small that prompts come in chunks. Counters
+prove that what is tested did happen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import made_models
+import pytest
+import quick_interpreter
+
+from tidemark_runtime import config, config_parsing
+from tidemark_runtime.core import sampling
+from tidemark_runtime.engine import core_engine, device_threads, messages, worker_thread
+from tidemark_runtime.model import sources
+from tidemark_runtime.worker import accelerators, device_loading, device_selftest, interface, torch_worker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CONFIG: Mapping[str, Any] = {**made_models.LLAMA_CONFIG, "num_attention_heads": 2, "num_key_value_heads": 2}
+SHARED = [3, 14, 15, 9, 26, 5, 35, 8]
+"""One page."""
+PARAMS = (
+    sampling.SamplingParams(max_tokens=6, temperature=0.0, ignore_stop_tokens=True),
+    sampling.SamplingParams(max_tokens=5, temperature=0.9, seed=11, top_p=0.95, ignore_stop_tokens=True),
+    sampling.SamplingParams(
+        max_tokens=5, temperature=0.0, repetition_penalty=1.3, num_logprobs=2, ignore_stop_tokens=True
+    ),
+)
+PROMPTS = ([*SHARED, 7, 1], [*SHARED, 2, 2, 8, 4, 4], [5, 9, 1])
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of some requests."""
+
+    tokens: dict[str, list[int]]
+    logprobs: dict[str, list[float]]
+    stats: messages.EngineStats
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_models.write_folder(tmp_path_factory.mktemp("model"), CONFIG, made_models.llama_weights(CONFIG, seed=4))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        quick_interpreter.install(patch)
+        yield
+
+
+def settings_of(folder: Path, **kv_cache: Any) -> config.EngineConfig:
+    return config_parsing.parse(
+        {
+            "model": {"source": str(folder), "dtype": "float32"},
+            "kvCache": {"blockSize": 8, "numPages": 5, **kv_cache},
+            "scheduler": {
+                "maxNumSeqs": 3,
+                "maxNumBatchedTokens": 7,
+                "preemptionMode": "swap",
+                "queueWatermark": 1.0,
+                "preemptWatermark": 1.0,
+                "watermarkHysteresis": 0.0,
+            },
+            "hardware": {"device": "cpu", "threads": 1},
+        }
+    )
+
+
+def on_device(settings: config.EngineConfig) -> config.EngineConfig:
+    return dataclasses.replace(
+        settings, hardware=dataclasses.replace(settings.hardware, device=accelerators.INTERPRETER)
+    )
+
+
+def ask(settings: config.EngineConfig, steps: worker_thread.Steps) -> Told:
+    """The first two together with the third, then the first again."""
+    core = core_engine.CoreEngine(
+        settings.scheduler,
+        steps,
+        max_context_tokens=steps.facts.max_context_tokens,
+        prefix_caching=settings.kv_cache.prefix_caching,
+    )
+    tokens: dict[str, list[int]] = {}
+    logprobs: dict[str, list[float]] = {}
+    names = [f"first {index}" for index in range(len(PROMPTS))]
+    for batch in ([*zip(names, PROMPTS, PARAMS, strict=True)], [("again", PROMPTS[0], PARAMS[0])]):
+        requests = [messages.EngineRequest(name, list(prompt), params) for name, prompt, params in batch]
+        for request in requests:
+            assert core.submit([request]) == []
+        while core.has_work:
+            for output in core.step():
+                assert output.finish in (None, messages.FinishReason.LENGTH), output
+                tokens.setdefault(output.id, []).extend(output.token_ids)
+                for each in output.logprobs or ():
+                    if each is not None:
+                        logprobs.setdefault(output.id, []).extend((each.chosen, *each.top))
+        core.check_integrity()
+    stats = core.stats()
+    core.close()
+    return Told(tokens, logprobs, stats)
+
+
+def quiet(_what: str, _share: float) -> None:
+    """Nobody looks at the progress."""
+
+
+def compared(folder: Path, **kv_cache: Any) -> tuple[Told, interface.WorkerFacts]:
+    """What the device says, after it was found to be what the processor says."""
+    settings, source = settings_of(folder, **kv_cache), sources.resolve(str(folder), Path())
+    want = ask(settings, worker_thread.WorkerThread(lambda: torch_worker.create(settings, source, quiet)))
+    threads = device_threads.DeviceThreads(lambda: device_loading.create(on_device(settings), source, quiet))
+    facts = threads.facts
+    have = ask(settings, threads)
+    assert have.tokens == want.tokens
+    assert have.logprobs.keys() == want.logprobs.keys()
+    for name, values in want.logprobs.items():
+        assert have.logprobs[name] == pytest.approx(values, abs=2e-2 if kv_cache.get("dtype") else 1e-4)
+    return have, facts
+
+
+def untested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The self-test takes the interpreter 10 s, and has tests of its own."""
+    monkeypatch.setattr(device_selftest, "run", lambda subject: device_selftest.untested(subject.choices))
+
+
+def test_text_is_that_of_the_processor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    untested(monkeypatch)
+    told, facts = compared(folder, swapSpace=64 * 1024)
+    assert told.stats.preemptions_swap_total > 0
+    assert told.stats.resumes_swap_total > 0
+    assert told.stats.prefix_hit_tokens_total >= 8
+    assert told.stats.prompt_tokens_total > 0
+    assert [len(tokens) for tokens in told.tokens.values()] == [6, 5, 5, 6]
+    assert told.tokens["again"] == told.tokens["first 0"]
+    assert (facts.kind, facts.device, facts.dtype) == ("triton", "interpreter", "float32")
+    assert {path.path for path in facts.kernel_paths} == {"triton"}
+    assert facts.page_copy_seconds > 0
+
+
+def test_text_is_that_of_the_processor_with_eight_bits_and_a_map(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    untested(monkeypatch)
+    rules = [{"layers": "0", "heads": "1", "kind": "k", "dtype": "float16"}]
+    told, facts = compared(folder, dtype="int8", precision=rules)
+    assert told.stats.preemptions_total > told.stats.preemptions_swap_total == 0
+    assert {path.dtype for path in facts.kernel_paths if path.op == "paged_attention"} == {"float16", "int8"}
