@@ -58,7 +58,8 @@ def _parts(document: Mapping[str, Any]) -> Renderable:
         made.add_row(name, status_text.num_bytes(size), f"{size / limit:.1%}", what)
 
     for part in footprint.PARTS:
-        row(part, document["partsBytes"][part], _what(part, document))
+        if part != "speculation" or document["partsBytes"][part]:  # few ask for guesses
+            row(part, document["partsBytes"][part], _what(part, document))
     made.add_section()
     row("free", document["freeBytes"], "neither used nor reserved")
     reserved = f"what memoryUtilization {document['device']['memoryUtilization']:g} leaves"
@@ -79,6 +80,7 @@ def _what(part: str, document: Mapping[str, Any]) -> str:
         "workspace": "tables kept between steps, and what the heap keeps beside tensors",
         "overhead": "framework, interpreter, HTTP process",
         "swap": "pages of preempted requests" if document["partsBytes"]["swap"] else "no swap space in this memory",
+        "speculation": "logits of guesses; weights, pages and step of a draft model",
     }[part]
 
 
