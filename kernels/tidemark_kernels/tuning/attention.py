@@ -77,8 +77,8 @@ def form(rows: int, head_dim: int, forms: Forms, q: torch.dtype, capability: int
     """`forms`: of all heads of a layer; the widest dtype decides."""
     row = next(each for each in ROWS if each.rows == rows and each.capability <= capability)
     row_bytes = max(segments_module.row_bytes(code, head_dim) for pair in forms for code in pair[:2])
-    # Two parts of a row have addresses and operands of their own, for which 128 keys leave no registers; nor do 64 where
-    # heads differ in dtype.
+    # Two parts of a row have addresses and operands of their own, for which 128 keys leave no registers; nor do 64
+    # where heads differ in dtype.
     has_rest = head_dim & (head_dim - 1) != 0
     most_keys = min(row.most_keys, 64 if len(forms) == 1 else 32) if has_rest else row.most_keys
     # Products of float32 have no matrix instructions.
@@ -182,7 +182,7 @@ def _variant(
     constants: dict[str, Any] = {"HEAD_DIM": head_dim, "ROWS": rows, "KEYS": chosen.keys, "STAGES": chosen.num_stages}
     constants |= {"CAPPED": capped, "FORMS": forms, "DIALECT": int(numbers.PTX_DIALECT)}
     is_float = activations == "fp32"
-    # Of such a row of bytes the rest, 16 or 32 of them, is loaded by 8; a prompt's tile loads it as often as the first 64.
+    # Of such a row of bytes the rest, 16 or 32 of them, is loaded by 8, as often as the first 64 in a prompt's tile.
     loads_by_8 = rows == 128 and head_dim in (80, 96) and all(code >= _INT8 for pair in forms for code in pair[:2])
     return variant.Variant(
         name=f"attend[{activations} q, {kinds} KV, d{head_dim}, {rows} rows, {chosen.keys} keys"
