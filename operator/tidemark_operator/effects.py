@@ -1,4 +1,7 @@
-"""Which fields of the spec this version does not act on yet. Setting one is never silently ignored: status says so."""
+"""Which fields of the spec this version does not act on yet, and which values an engine on a device refuses.
+
+Setting one is never silently ignored: status says so.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,21 @@ _NEEDS_CLUSTER: dict[str, str] = {
 """As `_NO_EFFECT`, for `tidemark up`: processes instead of pods."""
 
 
+_REFUSED_ON_A_DEVICE: dict[str, tuple[frozenset[str], str]] = {
+    "model.weights.quantization": (
+        frozenset({"int8"}),
+        "only a processor rounds activations; set it to int8_weight_only",
+    ),
+    "kvCache.dtype": (frozenset({"int4"}), "no kernel of a device reads 4 bits; set it to int8 or fp8_e4m3"),
+    "speculative.method": (frozenset({"ngram", "draft"}), "guesses are checked on a processor only; set it to none"),
+}
+"""Values that act on a processor, while an engine on a device ends with them -> why, and what to set."""
+
+_LEAST_BLOCK = 8
+"""Tokens of a page that kernels of a device read; `tidemark_kernels.device_dispatch` refuses what is not a power of two
+from this on."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpecWarning:
     """A field that was set and does nothing."""
@@ -65,6 +83,22 @@ class SpecWarning:
 
     def __str__(self) -> str:
         return f"{self.path} has no effect yet: {self.instead}."
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A value with which the engine would not start."""
+
+    path: str
+    """With `spec.` in front."""
+    value: object
+    where: str
+    """On which devices."""
+    why: str
+    """And what to set instead."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.value}: the engine refuses to start with it on {self.where}: {self.why}."
 
 
 def unsupported(service: api.InferenceService, *, local: bool = False) -> list[SpecWarning]:
@@ -86,22 +120,6 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
         if value is None:
             shown = _value(service.spec, path)
             found.append(SpecWarning(f"spec.{path}: {shown}", instead))
-    hardware = service.spec.hardware
-    if device_of(hardware.resource_name) == "auto":
-        found.append(
-            SpecWarning(
-                f"spec.hardware.resourceName: {hardware.resource_name}",
-                "the engine takes whatever accelerator it sees; resources that it knows begin with "
-                + ", ".join(DEVICES_OF_RESOURCES),
-            )
-        )
-    if hardware.resource_name != "cpu" and hardware.count > 1:
-        found.append(
-            SpecWarning(
-                f"spec.hardware.count: {hardware.count}",
-                "the engine computes on one device and refuses to start with more; set it to 1, and raise replicas",
-            )
-        )
     return found
 
 
@@ -117,12 +135,52 @@ DEVICES_OF_RESOURCES: Mapping[str, str] = MappingProxyType(
 )
 """How a device plugin's resources begin -> `hardware.device` of the engine."""
 
+WITHOUT_KERNELS = frozenset({"npu", "musa", "mlu"})
+"""Devices for which no Triton is known to compile our kernels: `hardware.strictKernels`, true by default, ends them."""
+
 
 def device_of(resource_name: str) -> str:
     """`hardware.device` of the engine; `auto` for a resource that is not known."""
     if resource_name == "cpu":
         return "cpu"
     return next((kind for start, kind in DEVICES_OF_RESOURCES.items() if resource_name.startswith(start)), "auto")
+
+
+def refusals(service: api.InferenceService) -> list[Refusal]:
+    """What an engine on a device refuses at its start, told before a pod exists; on a processor nothing of it is."""
+    spec, hardware = service.spec, service.spec.hardware
+    device = device_of(hardware.resource_name)
+    if device == "cpu":
+        return []
+    found = [
+        Refusal(f"spec.{path}", value, "a device", why)
+        for path, (values, why) in _REFUSED_ON_A_DEVICE.items()
+        if (value := _value(spec, path)) in values
+    ]
+    if hardware.count > 1:
+        why = "this version computes on one; set it to 1, and raise replicas"
+        found.append(Refusal("spec.hardware.count", hardware.count, "devices", why))
+    if hardware.strict_kernels is False:
+        return found
+    size = spec.kv_cache.block_size
+    if device in WITHOUT_KERNELS:
+        why = (
+            "no kernel of ours is known to compile for it; set hardware.strictKernels to false, and plain torch "
+            "computes, many times slower"
+        )
+        found.append(Refusal("spec.hardware.resourceName", hardware.resource_name, "such a device", why))
+    elif size < _LEAST_BLOCK or size & (size - 1):
+        why = f"kernels read pages of a power of two tokens from {_LEAST_BLOCK} on; set it to 16"
+        found.append(Refusal("spec.kvCache.blockSize", size, "a device", why))
+    return found
+
+
+def _unknown_resource(resource_name: str) -> str:
+    known = ", ".join(DEVICES_OF_RESOURCES)
+    return (
+        f"spec.hardware.resourceName: {resource_name}: the engine does not know whose device that is. It takes the "
+        f"accelerator that it sees, or the processor where it sees none. Resources that it knows begin with {known}."
+    )
 
 
 _QUANTIZED_KV = frozenset({"int8", "int4", "fp8_e4m3", "fp8_e5m2"})
@@ -147,12 +205,15 @@ _REFUSED_BY_LEVEL = (
 def warnings(
     service: api.InferenceService, *, local: bool = False, model_store_host_path: str | None = None
 ) -> list[str]:
-    """Sentences for `status.warnings`: fields without effect, then what acts and may not work everywhere.
+    """Sentences for `status.warnings`: fields without effect, what the engine would refuse, then what acts and may not
+    work everywhere.
 
     `model_store_host_path`: the folder of the nodes that pods look into for models by name, if there is one.
     """
-    found = [str(warning) for warning in unsupported(service, local=local)]
-    source = service.spec.model.source
+    found = [*map(str, unsupported(service, local=local)), *map(str, refusals(service))]
+    source, resource_name = service.spec.model.source, service.spec.hardware.resource_name
+    if device_of(resource_name) == "auto":
+        found.append(_unknown_resource(resource_name))
     if local:
         return found
     if source.host_path is not None:

@@ -7,6 +7,7 @@ import difflib
 import functools
 import hashlib
 import json
+import posixpath
 import re
 import sys
 import types
@@ -371,14 +372,26 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_FILES: Mapping[str, tuple[str, ...]] = {
+    "speculative": ("draftModel",),
+    "kvCache": ("precisionFile", "scalesFile"),
+}
+"""Of these only the folder is a place: that there is one, and its name, is part of the configuration."""
+
+
 def config_hash(parsed: config.EngineConfig) -> str:
     """Twelve hex digits that name a configuration; equal settings have equal hashes on every machine.
 
-    Where model, keys and certificate lie and where the server listens is left out: it differs between a pod and a
-    process of this machine although the configuration is the same, and never changes without a new process anyway.
+    Where model, keys and certificate lie and where the server listens is left out, and so are the folders of other
+    files: they differ between a pod and a process of this machine although the configuration is the same, and never
+    change without a new process anyway.
     """
     kept = {
-        section: {key: value for key, value in settings.items() if key not in _PLACES.get(section, ())}
+        section: {
+            key: posixpath.basename(value.rstrip("/")) if value and key in _FILES.get(section, ()) else value
+            for key, value in settings.items()
+            if key not in _PLACES.get(section, ())
+        }
         for section, settings in to_mapping(parsed).items()
     }
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
@@ -386,7 +399,7 @@ def config_hash(parsed: config.EngineConfig) -> str:
 
 
 def with_places(values: Mapping[str, Any], running: config.EngineConfig) -> dict[str, Any]:
-    """`values` completed with what `config_hash` leaves out, as it runs, wherever `values` does not say it.
+    """`values` completed with what `config_hash` leaves out whole, as it runs, wherever `values` does not say it.
 
     So a file that was started with `--port` or MODEL beside it is, by itself, still the configuration that runs.
     """

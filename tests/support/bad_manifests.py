@@ -268,6 +268,38 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
     ("spec.speculative.method", "medusa", "spec.speculative.method", ("none, ngram, draft",)),
     ("spec.speculative.method", "draft", "spec.speculative.draftModel", ("got nothing", "Name it")),
     ("spec.speculative.draftModel", "x", "spec.speculative.draftModel", ("got 'x'", "choose the method draft")),
+    (
+        "spec.speculative",
+        {"method": "draft", "draftModel": "/srv/x"},
+        "spec.speculative.draftModel",
+        ("got '/srv/x'", "without a leading /"),
+    ),
+    (
+        "spec.speculative",
+        {"method": "draft", "draftModel": "../x"},
+        "spec.speculative.draftModel",
+        ("got '../x'", "without .."),
+    ),
+    (
+        "spec",
+        {
+            **manifests.small()["spec"],
+            "model": {"source": {"hostPath": {"path": "//big.gguf/"}}},
+            "speculative": {"method": "draft", "draftModel": "small.gguf"},
+        },
+        "spec.model.source.hostPath.path",
+        ("got '//big.gguf/'", "Move both models into one"),
+    ),
+    (
+        "spec",
+        {
+            **manifests.small()["spec"],
+            "model": {"source": {"hostPath": {"path": "/./big.gguf/."}}},
+            "speculative": {"method": "draft", "draftModel": "small.gguf"},
+        },
+        "spec.model.source.hostPath.path",
+        ("got '/./big.gguf/.'", "such as /srv/models/big.gguf"),
+    ),
     # rollout, evaluation, access, monitoring, podTemplate
     ("spec.rollout.strategy", "Recreate", "spec.rollout.strategy", ("auto, surge, replace",)),
     ("spec.rollout.progressDeadlineSeconds", 60, "spec.rollout.progressDeadlineSeconds", ("drainSeconds, 60",)),

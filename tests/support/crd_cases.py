@@ -163,6 +163,14 @@ GOOD: list[tuple[str, Any]] = [
     ),
     ("spec.watermarks", {"queue": 0.5, "preempt": 1, "hysteresis": 0}),
     ("spec.speculative", {"method": "draft", "draftModel": "small.gguf"}),
+    (
+        "spec",
+        {
+            **manifests.small()["spec"],
+            "model": {"source": {"hostPath": {"path": "//./.srv/./b/."}}},
+            "speculative": {"method": "draft", "draftModel": "drafts/small.gguf"},
+        },
+    ),
     ("spec.rollout", {"drainSeconds": 0, "progressDeadlineSeconds": 1}),
     ("spec.rollout.canary", {}),
     ("spec.rollout.canary.steps", [100]),

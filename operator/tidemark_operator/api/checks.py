@@ -248,6 +248,19 @@ def draft_needs_model(doc: view.View) -> Iterator[Found]:
         yield at, draft, f"nothing with speculative.method {method}", "Remove it, or choose the method draft."
 
 
+def draft_needs_a_folder(doc: view.View) -> Iterator[Found]:
+    """The folder of both models is mounted, and that is never all of the machine."""
+    at = ("spec", "model", "source", "hostPath", "path")
+    path, draft = doc.get(*at), doc.get("spec", "speculative", "draftModel")
+    if draft is not None and path is not None and len([part for part in path.split("/") if part not in ("", ".")]) < 2:
+        yield (
+            at,
+            path,
+            "a path below a folder that the draft model lies in, too, such as /srv/models/big.gguf",
+            "That folder is mounted, and / never is. Move both models into one.",
+        )
+
+
 def deadline_after_drain(doc: view.View) -> Iterator[Found]:
     drain, deadline = doc.get("spec", "rollout", "drainSeconds"), doc.get("spec", "rollout", "progressDeadlineSeconds")
     if deadline <= drain:
@@ -387,6 +400,7 @@ RULES: tuple[Rule, ...] = (
     degrade_says_whom_and_what,
     degrade_needs_key_file,
     draft_needs_model,
+    draft_needs_a_folder,
     deadline_after_drain,
     canary_rises_to_all,
     peers_are_named,

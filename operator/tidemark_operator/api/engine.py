@@ -283,6 +283,9 @@ class Speculative(base.Section):
         engine="speculative.method",
     )
     tokens: int = base.field(4, "Tokens guessed at once.", unit="tokens", engine="speculative.tokens", ge=1, le=32)
-    draft_model: base.Text | None = base.field(
-        None, "For method draft: folder or file beside the model, or a name `tidemark models list` shows."
+    draft_model: base.RelativePath | None = base.field(
+        None,
+        "For method draft. With `model.source.package`: a name `tidemark models list` shows. With huggingFace: another "
+        "repository. With hostPath, or pvc with a path: a folder or file beside the model; with hostPath the folder of "
+        "both is mounted. With image, or pvc without a path: one inside the volume.",
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tidemark_operator import api
+from tidemark_operator import api, effects
 from tidemark_operator import plan as plan_api
 from tidemark_operator.commands import plan_model
 from tidemark_operator.plan import capacity as plan_capacity
@@ -42,21 +42,24 @@ def build(
     must_run = lengths or chosen[:1]  # of the usual ones only the shortest: nobody asked for the others
     none = [_goal(plan, length, 1) for length, row in zip(must_run, rows, strict=False) if not row["requests"]]
     missed = [goal for goal in [*goals, *none] if not goal["met"]]
+    refusals = effects.refusals(service)
     return {
         "service": service.name,
         "model": {"name": basis.name, "weights": basis.weights, "maxContextTokens": plan.context_tokens},
         "device": _device(service, wanted),
         "kv": _kv(plan),
+        "speculation": {"method": service.spec.speculative.method},
         "partsBytes": dict(plan.parts_bytes),
         "totalBytes": plan.total_bytes,
         "freeBytes": max(0, plan.free_bytes),
         "reserveBytes": plan.reserve_bytes,
         "undivided": list(capacity.UNDIVIDED) if wanted.num_devices > 1 else [],
+        "refusals": [str(refusal) for refusal in refusals],
         "assumptions": _assumptions(service, basis, wanted, mapped),
         "concurrency": rows,
         "goals": goals,
         "fits": plan.fits and not missed and not any(row["tooLong"] for row in rows),
-        "verdict": _verdict(plan, rows, goals, missed),
+        "verdict": "".join([_verdict(plan, rows, goals, missed), _beside_memory(refusals)]),
     }
 
 
@@ -91,6 +94,7 @@ def _assumptions(
     service: api.InferenceService, basis: plan_model.Basis, wanted: capacity.Wanted, mapped: plan_api.Map | None
 ) -> list[str]:
     found = list(plan_capacity.map_sentences(service, basis.shape, wanted, mapped))
+    found += plan_capacity.draft_sentences(service)
     on_device = service.spec.hardware.resource_name != plan_capacity.CPU
     if on_device:
         found.append("Graphs, workspace and overhead of a device are assumptions: no engine has measured them on one.")
@@ -179,6 +183,12 @@ def _verdict(
         return f"fits: {goals[0]['users']} users of {', '.join(goal['length'] for goal in goals)}, all at full length"
     first = rows[0]
     return f"fits: {first['requests']} requests of {first['length']} at once, bound by {first['boundBy']}"
+
+
+def _beside_memory(refusals: Sequence[effects.Refusal]) -> str:
+    """What comes behind a verdict, which is about memory alone."""
+    paths = ", ".join(refusal.path for refusal in refusals)
+    return f". That is memory alone: the engine refuses to start because of {paths}, see above" if paths else ""
 
 
 def _remedy(plan: footprint.Footprint, goal: dict[str, Any]) -> str:

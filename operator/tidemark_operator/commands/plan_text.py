@@ -25,7 +25,8 @@ def screen(document: Mapping[str, Any]) -> Iterator[Renderable]:
     if document["goals"]:
         yield _goals(document)
     yield from _notes(document)
-    yield rich.text.Text(document["verdict"], style="green" if document["fits"] else "bold red")
+    good = document["fits"] and not document["refusals"]
+    yield rich.text.Text(document["verdict"], style="green" if good else "bold red")
 
 
 def table(*columns: str) -> rich.table.Table:
@@ -67,6 +68,13 @@ def _parts(document: Mapping[str, Any]) -> Renderable:
     return made
 
 
+_GUESSES = {
+    "none": "no guesses",
+    "ngram": "logits of guesses",
+    "draft": "logits of guesses; weights, pages and step of a draft model",
+}
+
+
 def _what(part: str, document: Mapping[str, Any]) -> str:
     kv = document["kv"]
     room = f"room for {kv['tokens']:,} tokens in {kv['pages']:,} pages of {status_text.num_bytes(kv['pageBytes'])}"
@@ -80,7 +88,7 @@ def _what(part: str, document: Mapping[str, Any]) -> str:
         "workspace": "tables kept between steps, and what the heap keeps beside tensors",
         "overhead": "framework, interpreter, HTTP process",
         "swap": "pages of preempted requests" if document["partsBytes"]["swap"] else "no swap space in this memory",
-        "speculation": "logits of guesses; weights, pages and step of a draft model",
+        "speculation": _GUESSES[document["speculation"]["method"]],
     }[part]
 
 
@@ -118,5 +126,7 @@ def _notes(document: Mapping[str, Any]) -> Iterator[Renderable]:
         yield rich.text.Text(f"Rule of thumb, for {rows[-1]['length']}: {rows[-1]['ruleVerdict']}")
     if document["undivided"]:
         yield rich.text.Text(f"Not divided among the devices: {'; '.join(document['undivided'])}.")
+    for sentence in document["refusals"]:
+        yield rich.text.Text(f"Beside the memory: {sentence}", style="bold red")
     for sentence in document["assumptions"]:
         yield rich.text.Text(f"Assumed: {sentence}", style="dim")

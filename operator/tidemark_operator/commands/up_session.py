@@ -59,7 +59,7 @@ class Session:
                 {"path": item.path, "before": item.before, "after": item.after, "effect": item.effect}
                 for item in changed
             ],
-            "warnings": [*map(str, effects.unsupported(service, local=True)), *self.machine_warnings(after)],
+            "warnings": [*effects.warnings(service, local=True), *self.machine_warnings(after)],
         }
 
     def machine_warnings(self, document: Mapping[str, Any]) -> list[str]:

@@ -65,7 +65,9 @@ def fit(service: api.InferenceService, status: Mapping[str, Any], mapped: precis
         f"{terms} = {_mib(total_bytes)} of {_mib(limit_bytes)}{where}: room for {tokens:,} tokens in "
         f"{sum_.num_pages:,} pages."
     )
-    return Fit(True, " ".join([message, *map_sentences(service, shape, asked, mapped)]))
+    if asked.num_devices > 1:
+        message = f"{message} That is memory alone: this version computes on one device; set spec.hardware.count to 1."
+    return Fit(True, " ".join([message, *map_sentences(service, shape, asked, mapped), *draft_sentences(service)]))
 
 
 def _without_map(mapped: precision.Map) -> Fit:
@@ -92,7 +94,7 @@ def known_shape(
 ) -> tuple[capacity.ModelShape | None, int | None]:
     """The model's shape, and its overhead where an engine measured it. What was measured comes before what a table
     says."""
-    source, kept = layout.model_source(service.spec.model.source), status.get("shape")
+    source, kept = layout.model_source(service.spec), status.get("shape")
     if isinstance(kept, Mapping) and kept.get("source") == source:
         values: dict[str, Any] = {name: kept.get(_camel(name)) for name in capacity.ModelShape.__dataclass_fields__}
         if all(isinstance(value, int) and value > 0 for value in values.values()):
@@ -151,6 +153,18 @@ def _speculation(service: api.InferenceService, parsed: settings.EngineConfig) -
     pages = page_layout.PageLayout(capacity.kv_shape(shape), parsed.kv_cache.block_size, _kv_dtype(service))
     return capacity.Speculation(
         num_guesses=wanted.tokens, draft_weights_bytes=shape.weights_bytes, draft_page_bytes=pages.page_bytes
+    )
+
+
+def draft_sentences(service: api.InferenceService) -> tuple[str, ...]:
+    """What the sum says of a draft model: nothing where it knows it."""
+    draft = engine_config.parse(service).speculative.draft_model
+    if draft is None or draft in capacity.KNOWN_SHAPES:
+        return ()
+    return (
+        f"The draft model's files ({service.spec.speculative.draft_model}) are not read by the plan: of guesses only "
+        "their logits are counted, and the draft model's weights, pages and steps come on top. The engine does the "
+        "whole sum.",
     )
 
 

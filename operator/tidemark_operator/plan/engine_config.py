@@ -29,9 +29,9 @@ def build(service: api.InferenceService) -> dict[str, dict[str, Any]]:
     """
     sections = _linked(service)
     made: dict[str, dict[str, Any]] = {
-        "model": {"source": layout.model_source(service.spec.model.source), "name": service.model_name},
+        "model": {"source": layout.model_source(service.spec), "name": service.model_name},
         "kvCache": {**_precision(service.spec.kv_cache.precision), **_scales(service.spec.kv_cache.scales_ref)},
-        "speculative": _speculative(service.spec),
+        "speculative": {"draftModel": layout.draft_model(service.spec)},
         "server": _server(service.spec),
         "hardware": _hardware(service.spec.hardware),
     }
@@ -116,11 +116,6 @@ def _precision(wanted: api.Precision) -> dict[str, Any]:
     rules = [{"layers": _joined(wanted.keep_layers)}] if wanted.keep_layers else []
     rules += [{"layers": layer, "heads": _joined(heads)} for layer, heads in wanted.keep_heads.items() if heads]
     return {"precision": rules or None}
-
-
-def _speculative(spec: api.Spec) -> dict[str, Any]:
-    draft = spec.speculative.draft_model
-    return {} if draft is None else {"draftModel": layout.draft_model(spec.model.source, draft)}
 
 
 def _scales(wanted: api.ScalesRef | None) -> dict[str, Any]:

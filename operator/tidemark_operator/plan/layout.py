@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass
 
 from tidemark_operator import api, names
 from tidemark_runtime.planning import fixed_scales, precision_map
@@ -28,31 +29,52 @@ TLS_KEY_PATH = f"{TLS_DIR}/tls.key"
 GGUF = ".gguf"
 
 
-def model_source(source: api.Source) -> str:
+def model_source(spec: api.Spec) -> str:
     """What the engine is told to load: a path below `MODELS_DIR`, or a name."""
+    source = spec.model.source
     if source.package is not None:
         return source.package.name
     if source.hugging_face is not None:
         return source.hugging_face.repo
     if source.host_path is not None:
-        return host_path_mount(source.host_path.path)
+        return host_path_mount(source.host_path.path, spec.speculative.draft_model).model
     if source.pvc is not None and source.pvc.path:
         return posixpath.join(MODELS_DIR, source.pvc.path.rstrip("/"))
     return MODELS_DIR
 
 
-def draft_model(source: api.Source, name: str) -> str:
-    """The draft model as the engine is told: a name where the model is one, else a file or folder beside the model."""
-    if source.package is not None:
+def draft_model(spec: api.Spec) -> str | None:
+    """The draft model as the engine is told: a name where the model is one, else a file or folder beside the model; in
+    a volume that is the model as a whole, inside it. None: there is none."""
+    name = spec.speculative.draft_model
+    if name is None or spec.model.source.package is not None or spec.model.source.hugging_face is not None:
         return name
-    model = model_source(source)
+    model = model_source(spec)
     return posixpath.join(MODELS_DIR if model == MODELS_DIR else posixpath.dirname(model), name)
 
 
-def host_path_mount(path: str) -> str:
-    """Where a hostPath is mounted: a folder as `MODELS_DIR`, a file under its own name in it."""
-    path = path.rstrip("/")
-    return f"{MODELS_DIR}/{posixpath.basename(path)}" if path.endswith(GGUF) else MODELS_DIR
+@dataclass(frozen=True, slots=True)
+class HostPathMount:
+    """What of a machine an engine sees, and where."""
+
+    path: str
+    """On the machine."""
+    type: str
+    """As Kubernetes calls it: Directory, or File."""
+    mount_path: str
+    model: str
+    """Where the model is in the container: the mount, or below it."""
+
+
+def host_path_mount(path: str, draft: str | None) -> HostPathMount:
+    """A folder as `MODELS_DIR`, a file under its own name in it; with a draft model beside it the folder of both."""
+    path = f"/{'/'.join(part for part in path.split('/') if part not in ('', '.'))}"
+    inside = posixpath.join(MODELS_DIR, posixpath.basename(path))
+    if draft is not None:
+        return HostPathMount(posixpath.dirname(path), "Directory", MODELS_DIR, inside)
+    if path.endswith(GGUF):
+        return HostPathMount(path, "File", inside, inside)
+    return HostPathMount(path, "Directory", MODELS_DIR, MODELS_DIR)
 
 
 def keys_path(reference: api.ApiKeysRef) -> str:

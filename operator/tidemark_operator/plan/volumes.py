@@ -69,7 +69,7 @@ def _secret(name: str, mount_path: str, secret: str) -> _Volume:
 
 
 def _models(service: api.InferenceService, facts: facts_.Facts) -> list[_Volume]:
-    model = _model(service.spec.model.source)
+    model = _model(service.spec)
     found = [] if model is None else [model]
     if has_model_store(service, facts):
         store = {"hostPath": {"path": facts.model_store_host_path, "type": "Directory"}}
@@ -84,11 +84,11 @@ def _scratch() -> list[_Volume]:
     ]
 
 
-def _model(source: api.Source) -> _Volume | None:
+def _model(spec: api.Spec) -> _Volume | None:
+    source = spec.model.source
     if source.host_path is not None:
-        path = source.host_path.path.rstrip("/") or "/"
-        kind = "File" if path.endswith(layout.GGUF) else "Directory"
-        return _Volume("model", layout.host_path_mount(path), {"hostPath": {"path": path, "type": kind}})
+        mount = layout.host_path_mount(source.host_path.path, spec.speculative.draft_model)
+        return _Volume("model", mount.mount_path, {"hostPath": {"path": mount.path, "type": mount.type}})
     if source.pvc is not None:
         claim = {"claimName": source.pvc.claim_name, "readOnly": True}
         return _Volume("model", layout.MODELS_DIR, {"persistentVolumeClaim": claim})

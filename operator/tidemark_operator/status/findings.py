@@ -16,9 +16,12 @@ _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "Err
 _EXITED = "EngineExited"
 """The reason where a process ended and did not say why."""
 _SIGKILL_EXIT = 137
+_DRAFT_KEY = "speculative.draftModel"
+"""How the engine's message begins that is about the draft model, and not about the model."""
 _REMEDIES = {
     "OutOfMemory": "Raise spec.hardware.memory, or lower spec.kvCache.memoryUtilization.",
     "ModelNotFound": "Check spec.model.source.",
+    _DRAFT_KEY: "Check spec.speculative.draftModel.",
     "KernelPath": "Or use another image, that has what is missing.",
     "KernelSelfTestFailed": "Use another image, or a node with another processor.",
     "ImagePullBackOff": "Check that the registry is reachable and the image exists there.",
@@ -150,7 +153,8 @@ def last_line(text: str, limit: int = 300) -> str:
 
 
 def _finding(reason: str, message: str) -> Finding:
-    remedy = _REMEDIES.get(reason, "")
+    about_draft = reason == "ModelNotFound" and _DRAFT_KEY in message
+    remedy = _REMEDIES.get(_DRAFT_KEY if about_draft else reason, "")
     return Finding(reason, f"{message} {remedy}" if remedy else message)
 
 

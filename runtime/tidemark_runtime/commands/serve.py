@@ -85,7 +85,7 @@ def _serve(parsed: config.EngineConfig, console: rich.console.Console) -> int:
     draft: sources.ModelSource | None = None
     started = parsed
     if parsed.speculative.draft_model is not None:
-        draft = sources.resolve(parsed.speculative.draft_model, model_store.default_store(os.environ))
+        draft = sources.resolve_draft(parsed.speculative.draft_model, model_store.default_store(os.environ))
         found = dataclasses.replace(parsed.speculative, draft_model=str(draft.path))
         started = dataclasses.replace(parsed, speculative=found)  # the engine's process looks into no store
     shared = app.create_context(parsed, model_name=parsed.model.name or source.name)

@@ -38,6 +38,8 @@ PRICE_PROBE_STEPS = 256
 """Where guesses do not pay whatever their chance, one sequence checks some after so many steps without any."""
 PLAIN_EVERY = 64
 """After so many steps with guesses one goes without, so that it stays known what steps without take."""
+LONGEST_WAIT_STEPS = 64
+"""Where steps have no room for guesses, so many at most are planned ahead before one is waited for again."""
 INDEXED_A_STEP = 1024
 """Tokens taken into indexes in one step, of all sequences together: about a millisecond."""
 _ACTIVE_MEMORY = 0.98
@@ -118,6 +120,9 @@ class Speculation:
         self._price = guess_value.Price()
         self._gain = guess_value.Gain()
         self._in_flight = False
+        self._wait = 1
+        self._wait_until = 0
+        """Before this step guesses are not worth a wait: the last step had no room for any."""
         self._num_plain = 0
         self._steps_without = 0
         self._steps_with = 0
@@ -145,7 +150,7 @@ class Speculation:
         """Whether the step in flight should come back before `step` is planned."""
         if self._in_flight:
             return True
-        if not len(self._decoding) or self._is_plain_turn:
+        if not len(self._decoding) or self._is_plain_turn or step < self._wait_until:
             return False
         stakes = self._stakes(step)
         if not self._may_try(stakes):
@@ -166,20 +171,33 @@ class Speculation:
             return
         stakes = self._stakes(draft.step)
         if not self._is_plain_turn and self._may_try(stakes):
-            self._plan(draft, room, stakes)
+            lacked_room = self._plan(draft, room, stakes)
+            self._note_room(draft, lacked_room)
         self._in_flight = bool(draft.verifying)
 
-    def _plan(self, draft: draft_.Draft, room: Room, stakes: guess_value.Stakes) -> None:
+    def _note_room(self, draft: draft_.Draft, lacked: bool) -> None:
+        """Where nothing was checked for want of room, results are not waited for, each time for longer."""
+        if draft.verifying:
+            self._wait = 1
+        elif lacked and draft.step >= self._wait_until:
+            self._wait_until = draft.step + 1 + self._wait
+            self._wait = min(LONGEST_WAIT_STEPS, 2 * self._wait)
+
+    def _plan(self, draft: draft_.Draft, room: Room, stakes: guess_value.Stakes) -> bool:
+        """Whether somebody had no room for a single guess."""
         left, seconds, index_left = room.num_tokens, room.seconds, INDEXED_A_STEP
-        is_price_probe = not stakes.may_pay
+        is_price_probe, lacked_room = not stakes.may_pay, False
         for entry in self._decoding.sequences:
             if left <= 0:
-                return
+                return True
             guesser = self._guesser(entry)
             index_left -= self._index(guesser, entry, index_left)
-            most = min(left, entry.last_step - draft.step, self._num_in_pages(entry, draft.step, room))
-            if seconds is not None:
-                most = min(most, int(seconds / stakes.guess) if stakes.guess > 0 else most)
+            most = min(left, self._num_in_pages(entry, draft.step, room))
+            if seconds is not None and stakes.guess > 0:
+                most = min(most, int(seconds / stakes.guess))
+            own = entry.last_step - draft.step
+            lacked_room |= most < 1 <= own
+            most = min(most, own)
             found = self._propose(entry, guesser, stakes, most)
             if found is None:
                 continue
@@ -189,7 +207,8 @@ class Speculation:
             if seconds is not None:
                 seconds -= found.count * stakes.guess
             if is_price_probe:
-                return
+                break
+        return lacked_room
 
     def _verify(self, entry: sequence.Sequence, found: _Proposal, draft: draft_.Draft) -> None:
         self._decoding.leave(entry, draft.step - 1)
@@ -325,12 +344,13 @@ class Speculation:
     ) -> None:
         seconds = max(0.0, result.execute_seconds - result.swap_seconds)
         plain = self._plain_seconds(done.work)
-        if not num_guesses or plain <= 0.0:
+        if plain <= 0.0:
             return
         num_plain = done.work.decodes
-        if self._steps_without >= PRICE_PROBE_STEPS:
-            self._price.fade()
-        self._price.observe(num_guesses, seconds - plain, plain / num_plain)
+        if num_guesses:  # else the draft model only caught up: that costs, too, but is no guess's price
+            if self._steps_without >= PRICE_PROBE_STEPS:
+                self._price.fade()
+            self._price.observe(num_guesses, seconds - plain, plain / num_plain)
         self._gain.observe(num_plain + num_accepted, seconds, num_plain, plain)
 
 

@@ -13,6 +13,7 @@ from tidemark_runtime.model import known
 Kind = Literal["gguf", "huggingface"]
 
 SUPPORTED = "a .gguf file, a Hugging Face folder (config.json beside *.safetensors), or a known name"
+DRAFT_KEY = "speculative.draftModel"
 _OTHER_FORMATS = frozenset({".bin", ".pth", ".pt", ".ckpt", ".onnx", ".h5", ".ggml", ".tflite", ".npz", ".pkl", ".zip"})
 
 
@@ -25,6 +26,19 @@ class ModelSource:
     """The `.gguf` file, or the folder with `config.json`."""
     name: str
     """What it is called when nobody says otherwise: the known name, or the file's or folder's own."""
+
+
+def resolve_draft(source: str, store: Path) -> ModelSource:
+    """`resolve` for the draft model of speculative decoding: the message of what it raises begins with its key."""
+    seen, remedy = f"{DRAFT_KEY}: got {source!r}, expected {SUPPORTED}", "or choose the method ngram"
+    if not source.strip():
+        raise errors.ModelNotFound(f"{seen}. Name one, {remedy}")
+    try:
+        return resolve(source, store)
+    except errors.ModelNotFound as error:
+        raise errors.ModelNotFound(f"{seen}; {error}; {remedy}") from error
+    except errors.UnsupportedModel as error:
+        raise errors.UnsupportedModel(f"{seen}; {error}; {remedy}") from error
 
 
 def resolve(source: str, store: Path) -> ModelSource:

@@ -197,10 +197,9 @@ def divided(shape: ModelShape, num_devices: int) -> ModelShape:
         return shape
     wrong = undividable(shape, num_devices)
     if wrong:
-        counts = ", ".join(map(str, dividers(shape)))
         raise errors.CapacityError(
             f"the model cannot be divided among {num_devices} devices: {'; '.join(wrong)}. "
-            f"Set hardware.count to one of {counts}"
+            "Set hardware.count to 1: this version computes on one device"
         )
     return dataclasses.replace(
         shape,

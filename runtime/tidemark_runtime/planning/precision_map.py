@@ -62,6 +62,8 @@ class PrecisionMap:
 
     where: str
     rules: tuple[Rule, ...]
+    found_for: str = ""
+    """The KV dtype that its note `kvDtype` names; empty: none, or no dtype that there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def parse(values: object, where: str = "kvCache.precision") -> PrecisionMap:
         problems.append(errors.Problem(where, dict(values), "at least one rule", remedy))
     if problems:
         raise errors.ConfigError(problems)
-    return PrecisionMap(where, tuple(rules))
+    note = values.get("kvDtype")
+    return PrecisionMap(where, tuple(rules), note if isinstance(note, str) and note in page_layout.KV_DTYPES else "")
 
 
 def of_settings(settings: Iterable[config.PrecisionRule], where: str = "kvCache.precision") -> PrecisionMap:
@@ -288,15 +291,25 @@ def _wrong_places(rule: Rule, target: Target) -> Iterator[errors.Problem]:
 
 
 def _pointless(wanted: PrecisionMap, found: Segments, target: Target) -> Iterator[errors.Problem]:
-    for rule in wanted.rules:
-        dtype = _dtype(rule, target)
-        if dtype == target.dtype:
-            remedy = "Set kvCache.dtype to one of 8 bits, give the rule another dtype, or leave the map out"
-            yield errors.Problem(f"{rule.where}: dtype", dtype, "another dtype than kvCache.dtype", remedy)
+    same = [rule for rule in wanted.rules if _dtype(rule, target) == target.dtype]
+    if same:  # all of them keep one dtype, and one remedy serves them all
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        expected, remedy = "another dtype than kvCache.dtype", _instead_of_pointless(wanted, target, len(same))
+        yield errors.Problem(f"{same[0].where}{others}: dtype", target.dtype, expected, remedy)
     shape = target.shape
     if len(found) == shape.num_layers * shape.num_kv_heads * len(page_layout.KINDS):
         remedy = f"Nothing is left for {target.dtype}: leave layers out of the map, or set kvCache.dtype itself"
         yield errors.Problem(wanted.where, "all layers and heads kept", "some segments without a rule", remedy)
+
+
+def _instead_of_pointless(wanted: PrecisionMap, target: Target, num_rules: int) -> str:
+    rules = "the rule" if num_rules == 1 else "these rules"
+    named = wanted.found_for if wanted.found_for != target.dtype else ""
+    if page_layout.KV_DTYPES[target.dtype].scaled:
+        other = f", or set kvCache.dtype to {named}, which the map was found for" if named else ""
+        return f"All other segments are {target.dtype} too, so nothing would change. Remove {rules}{other}"
+    wider = f"{named}, which the map was found for" if named else "one of 8 bits"
+    return f"Set kvCache.dtype to {wider}; or give {rules} another dtype, or leave the map out"
 
 
 def _dtype(rule: Rule, target: Target) -> str:

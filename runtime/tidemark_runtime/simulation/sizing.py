@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidemark_runtime import config, errors
 from tidemark_runtime.planning import capacity, page_layout, pool_size
-from tidemark_runtime.simulation import devices, profiles
+from tidemark_runtime.simulation import devices, profiles, workload
 from tidemark_runtime.worker import interface, step_cost
 
 DTYPE = "bfloat16"
@@ -25,9 +25,7 @@ class Sized:
 def size(profile: profiles.Profile, settings: config.EngineConfig) -> Sized:
     """Raises `CapacityError` with the sum where the model does not fit, `ConfigError` for settings that cannot be."""
     if settings.speculative.method != "none":
-        expected = "none: made-up tokens repeat nothing, and nobody can say how many guesses would be right"
-        remedy = "Remove the section speculative. What it gains, an engine says: docs/operations/speculative.md"
-        raise errors.ConfigError([errors.Problem("speculative.method", settings.speculative.method, expected, remedy)])
+        raise errors.ConfigError([workload.no_guesses("speculative.method", settings.speculative.method)])
     shape, cache = profile.model.shape, settings.kv_cache
     kv_dtype = profile.model.kv_dtype if cache.dtype == config.AUTO else cache.dtype
     layout = page_layout.PageLayout(

@@ -29,6 +29,7 @@ EXAMPLE = "examples/workloads/mixed.yaml"
 REQUESTS_MOST = 5_000_000
 """That all classes send together, as far as the file says: each is kept until the report."""
 
+_SPECULATIVE = "speculative"
 _SECTIONS = {"model": ("maxContextTokens",), "kvCache": None, "scheduler": None}
 """Settings that a simulation heeds; None: all of the section."""
 
@@ -228,7 +229,9 @@ def _settings(found: fields.Fields, overrides: Mapping[str, str]) -> config.Engi
         part.close()
     for key, value in overrides.items():
         section, _, name = key.partition(".")
-        if not name or not _is_heeded(section, name):
+        if section == _SPECULATIVE:
+            found.problems.append(no_guesses(f"--set {key}", value))
+        elif not name or not _is_heeded(section, name):
             found.problems.append(errors.Problem(f"--set {key}", value, _HEEDED, "Write --set SECTION.KEY=VALUE."))
         else:
             sections.setdefault(section, {})[name] = value
@@ -242,6 +245,10 @@ def _settings(found: fields.Fields, overrides: Mapping[str, str]) -> config.Engi
 
 
 def _take_section(part: fields.Fields, section: str, sections: dict[str, dict[str, Any]]) -> None:
+    if section == _SPECULATIVE:
+        found = part.raw(section)
+        part.problems.append(no_guesses(f"settings.{section}", found))
+        return
     if section not in _SECTIONS:
         part.raw(section)
         part.problem(section, "this section", _HEEDED, "Others have no effect in a simulation. Remove it.")
@@ -256,6 +263,13 @@ def _take_section(part: fields.Fields, section: str, sections: dict[str, dict[st
         else:
             body.raw(name)
             body.problem(name, "this key", _HEEDED, "Others have no effect in a simulation. Remove it.")
+
+
+def no_guesses(key: str, seen: Any) -> errors.Problem:
+    """Speculative decoding is asked for, by `key`."""
+    expected = "none: made-up tokens repeat nothing, and nobody can say how many guesses would be right"
+    remedy = "Remove the section speculative. What it gains, an engine says: docs/operations/speculative.md"
+    return errors.Problem(key, seen, expected, remedy)
 
 
 def _is_heeded(section: str, name: str) -> bool:

@@ -147,7 +147,7 @@ _NO_GRAPHS = "its plugin offers no recording through torch.accelerator.Graph tha
 
 VENDORS: Mapping[str, Vendor] = MappingProxyType(
     {
-        "cuda": Vendor(makers="NVIDIA (and AMD, where torch is built for ROCm)", plugin=""),
+        "cuda": Vendor(makers="NVIDIA or AMD", plugin=""),
         "xpu": Vendor(makers="Intel", plugin="", no_graphs=_NO_GRAPHS),
         "npu": Vendor(makers="Huawei Ascend", plugin="torch_npu", kernels=_NO_TRITON, no_graphs=_NO_GRAPHS),
         "musa": Vendor(makers="Moore Threads", plugin="torch_musa", kernels=_NO_TRITON, no_graphs=_NO_GRAPHS),
@@ -196,14 +196,14 @@ def _seen() -> str:
 
 def _missing(wanted: str, seen: str) -> errors.Problem:
     vendor = VENDORS[wanted]
-    needed = f"its driver, and torch with {vendor.plugin}" if vendor.plugin else "its driver, and torch built for it"
+    torch_for_it = f"torch with {vendor.plugin}" if vendor.plugin else "a torch that is built for it"
     have = f"auto, cpu or {seen}" if seen else "auto or cpu"
     return errors.Problem(
         "hardware.device",
         wanted,
         f"{have}: torch {torch.__version__} sees no {wanted} here",
-        f"Give this machine or container a device of {vendor.makers}, {needed}; or choose auto. In a manifest it "
-        "follows from hardware.resourceName",
+        f"Give this machine or container a device of {vendor.makers}, its driver and {torch_for_it}. Or compute on the "
+        "processor: hardware.device cpu; in a manifest hardware.resourceName: cpu",
     )
 
 

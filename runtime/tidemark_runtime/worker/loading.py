@@ -90,7 +90,7 @@ def load(
     drafted: draft_loading.Drafted | None = None
     if settings.speculative.draft_model is not None:
         drafted = draft_loading.load(
-            sources.resolve(settings.speculative.draft_model, Path()),
+            sources.resolve_draft(settings.speculative.draft_model, Path()),
             draft_loading.Wanted(
                 max_context_tokens,
                 *(_kv_dtype(settings.kv_cache, dtype), settings.kv_cache.block_size, num_ranks),

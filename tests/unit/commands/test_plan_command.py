@@ -129,6 +129,18 @@ def test_several_devices_are_planned_one_by_one(tmp_path: Path, capsys: pytest.C
     assert both["kv"]["pageBytes"] * 2 == one["kv"]["pageBytes"]
     assert both["undivided"]
     assert one["undivided"] == []
+    assert one["refusals"] == []
+    (refusal,) = both["refusals"]
+    assert refusal.startswith("spec.hardware.count: 2: the engine refuses to start with it on devices: ")
+
+
+def test_what_the_engine_refuses_is_shown_beside_the_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = {"resourceName": "nvidia.com/gpu", "count": 2, "memory": "24Gi"}
+    assert cli.run(["plan", manifest(tmp_path, hardware=two), *KNOWN]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Beside the memory: spec.hardware.count: 2: the engine refuses to start" in shown
+    assert "set it to 1, and raise replicas" in shown
+    assert shown.endswith("memory alone: the engine refuses to start because of spec.hardware.count, see above")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +227,27 @@ def test_a_model_that_devices_cannot_share(tmp_path: Path, capsys: pytest.Captur
     three = {"resourceName": "nvidia.com/gpu", "count": 3, "memory": "24Gi"}
     assert cli.run(["plan", manifest(tmp_path, hardware=three), *KNOWN]) == 1
     assert "cannot be divided among 3 devices" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "row", "assumed"),
+    [
+        ({"method": "ngram"}, "logits of guesses", False),
+        (
+            {"method": "draft", "draftModel": "small.gguf"},
+            "logits of guesses; weights, pages and step of a draft model",
+            True,
+        ),
+    ],
+)
+def test_what_guesses_take_is_said_by_method(
+    tmp_path: Path, section: dict[str, str], row: str, assumed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", manifest(tmp_path, speculative=section), *KNOWN]) == 0
+    shown = capsys.readouterr().out
+    (line,) = (line for line in shown.splitlines() if "logits of guesses" in line and "Assumed" not in line)
+    assert line.rstrip(" │┃").endswith(row)
+    assert ("Assumed: The draft model's files (small.gguf) are not read by the plan" in shown) == assumed
 
 
 def test_a_map_that_is_not_read_is_an_assumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ def test_json_with_seed_settings_and_plot(tmp_path: Path, capsys: pytest.Capture
         (["l40s/8b", LONG_PROMPT, "--set", "maxNumSeqs"], 2, "--set: got 'maxNumSeqs', expected KEY=VALUE"),
         (["l40s/8b", LONG_PROMPT, "--set", "scheduler.maxNumSeqs=0"], 2, "--set scheduler.maxNumSeqs: got '0'"),
         (["l40s/8b", LONG_PROMPT, "--set", "kvCache.swapSpace=9999Ti"], 2, "kvCache.swapSpace: got 10994016766132224"),
+        (["l40s/8b", LONG_PROMPT, "--set", "speculative.method=ngram"], 2, "none: made-up tokens repeat nothing"),
         (["l40s/8b", LONG_PROMPT, "--seed", "-1"], 2, "--seed: got -1, expected a whole number of at least 0"),
         (["l40s/8b", LONG_PROMPT, "--plot", "run.png"], 2, "--plot: got 'run.png', expected a file name that ends in"),
         (["l40s/8b", LONG_PROMPT, "--plot", "/no/such/run.svg"], 2, "expected a file in a folder that exists"),

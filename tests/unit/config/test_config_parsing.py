@@ -106,6 +106,28 @@ def test_the_hash_names_the_settings_and_not_the_place() -> None:
     assert config_parsing.config_hash(base) != config_parsing.config_hash(changed)
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "more"),
+    [
+        ("speculative", "draftModel", {"method": "draft"}),
+        ("kvCache", "precisionFile", {"dtype": "int8"}),
+        ("kvCache", "scalesFile", {"dtype": "int8"}),
+    ],
+)
+def test_of_further_files_the_hash_has_the_name_and_not_the_folder(
+    section: str, key: str, more: dict[str, object]
+) -> None:
+    def parsed(value: str) -> config.EngineConfig:
+        return config_parsing.parse({section: {**more, key: value}})
+
+    assert config_parsing.config_hash(parsed("/models/a")) == config_parsing.config_hash(parsed("/srv/models/a/"))
+    assert config_parsing.config_hash(parsed("/models/a")) != config_parsing.config_hash(parsed("/models/b"))
+    without = config_parsing.parse({section: {"method": "ngram"} if section == "speculative" else more})
+    assert config_parsing.config_hash(parsed("/models/a")) != config_parsing.config_hash(without)
+    restart_hashes = {contract.restart_hash(parsed(value)) for value in ("/models/a", "/models/b", "/srv/a")}
+    assert len(restart_hashes) == 3
+
+
 RULE_KEYS = ["at", "keys", "maxPriority", "maxTokens", "maxRequests"]
 KEY_FILE = {"server": {"apiKeysFile": "/keys"}}
 RULES = st.builds(

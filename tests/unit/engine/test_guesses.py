@@ -225,3 +225,39 @@ def test_without_guesses_plans_are_made_a_step_ahead_as_ever() -> None:
         ahead += len(bench.engine._in_flight) > 0
     assert ahead > 50
     assert not verifications(bench)
+
+
+def steps_ahead(bench: Bench, num_steps: int) -> int:
+    """Steps after which another one was in flight already."""
+    ahead = 0
+    for _ in range(num_steps):
+        bench.step()
+        ahead += len(bench.engine._in_flight) > 0
+    return ahead
+
+
+def test_where_a_step_has_no_time_for_guesses_plans_are_made_ahead() -> None:
+    bench = Bench(num_pages=64, step_seconds=CHEAP, speculative=draft(), target_step_seconds=0.005)
+    bench.submit("a", prompt(20), 400)
+    bench.run_until(lambda: len(bench.records["a"].tokens) > 20)
+    assert steps_ahead(bench, 300) > 280
+    assert not verifications(bench)
+    bench.run()
+    bench.check_all_as_alone()
+
+
+def test_guesses_are_made_again_soon_after_prompts_leave_room() -> None:
+    bench = Bench(num_pages=256, step_seconds=CHEAP, speculative=draft(), max_num_batched_tokens=8, max_num_seqs=2)
+    bench.submit("a", prompt(20), 1000)
+    bench.run_until(lambda: bool(verifications(bench)))
+    long = bench.submit("b", prompt(1400, 1), 300)
+    bench.run_until(lambda: len(long.join_steps) > 0)
+    before = len(verifications(bench))
+    assert steps_ahead(bench, 150) > 130, "prompts take the whole budget"
+    assert len(verifications(bench)) <= before + 1
+    bench.run_until(lambda: len(long.tokens) > 0)
+    after = len(bench.plans)
+    bench.run_until(lambda: bool(bench.plans[-1].verifications), 200)
+    assert len(bench.plans) - after <= 66
+    bench.run(20_000)
+    bench.check_all_as_alone()

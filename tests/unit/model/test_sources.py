@@ -62,6 +62,20 @@ def test_a_folder_without_a_config_hints_at_the_gguf_in_it(tmp_path: Path) -> No
         sources.resolve(str(tmp_path / "folder"), tmp_path / "store")
 
 
+def test_what_is_wrong_with_a_draft_model_names_its_setting(tmp_path: Path) -> None:
+    said = r"^speculative\.draftModel: got .*, expected .*ngram$"
+    for name in ("", "gone", str(tmp_path / "gone.gguf")):
+        with pytest.raises(errors.ModelNotFound, match=said) as caught:
+            sources.resolve_draft(name, tmp_path / "store")
+        assert repr(name) in str(caught.value)
+        assert "model.source" not in str(caught.value)
+    other = touch(tmp_path / "model.onnx")
+    with pytest.raises(errors.UnsupportedModel, match=r"^speculative\.draftModel: got .*\.onnx are not supported"):
+        sources.resolve_draft(str(other), tmp_path)
+    file = touch(tmp_path / "small.gguf")
+    assert sources.resolve_draft(str(file), tmp_path).path == file
+
+
 def test_an_empty_source_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(errors.ModelNotFound, match=r"model\.source: got ''"):
         sources.resolve("", tmp_path)

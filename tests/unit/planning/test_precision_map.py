@@ -61,7 +61,7 @@ def test_rules_may_share_a_layer_but_no_segment() -> None:
         ({"rules": [{"layers": 0, "heads": [9]}]}, "map.yaml.rules[0]: heads: got [9], expected KV heads under 3"),
         ({"rules": [{"layers": 0, "kind": "q"}]}, "map.yaml.rules[0].kind: got 'q', expected k (keys), v (values) or"),
         ({"rules": [{"layers": 0, "dtype": "int3"}]}, "map.yaml.rules[0].dtype: got 'int3', expected one of auto"),
-        ({"rules": [{"layers": 0, "dtype": "fp8_e5m2"}]}, "expected another dtype than kvCache.dtype. Set kvCache.dt"),
+        ({"rules": [{"layers": 0, "dtype": "fp8_e5m2"}]}, "expected another dtype than kvCache.dtype. All other se"),
         (
             {"rules": [{"layers": "0-1", "kind": "k"}], "keepHeads": {1: [2]}},
             "map.yaml.keepHeads.1: got 'layer 1, head 2, k', expected segments that no other rule names. "
@@ -86,6 +86,26 @@ def test_rules_may_share_a_layer_but_no_segment() -> None:
 )
 def test_a_wrong_map_is_refused_with_place_and_remedy(values: object, words: str) -> None:
     assert words in refusal(values)
+
+
+def test_a_dtype_that_the_rest_has_too_is_told_once_for_all_rules() -> None:
+    rules = [{"layers": layer, "dtype": "int8"} for layer in range(3)]
+    target = precision_map.Target(SHAPE, "int8")
+    told = "map.yaml.rules[0] and 2 more: dtype: got 'int8', expected another dtype than kvCache.dtype. "
+    why = "All other segments are int8 too, so nothing would change. Remove these rules"
+    assert refusal({"rules": rules}, target) == f"{told}{why}"
+    assert refusal({"rules": rules, "kvDtype": "int8"}, target) == f"{told}{why}"
+    assert refusal({"rules": rules, "kvDtype": "of another time"}, target) == f"{told}{why}"
+    noted = refusal({"rules": rules, "kvDtype": "int4"}, target)
+    assert noted == f"{told}{why}, or set kvCache.dtype to int4, which the map was found for"
+
+
+def test_sixteen_bits_under_sixteen_bits_want_fewer_for_the_rest() -> None:
+    target = precision_map.Target(SHAPE, "bfloat16")
+    plain = refusal({"keepLayers": [0]}, target)
+    assert plain.endswith("Set kvCache.dtype to one of 8 bits; or give the rule another dtype, or leave the map out")
+    noted = refusal({"keepLayers": [0], "kvDtype": "fp8_e4m3"}, target)
+    assert "Set kvCache.dtype to fp8_e4m3, which the map was found for; or give the rule another dtype" in noted
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -144,6 +144,15 @@ def test_overrides_win_and_are_named_as_such() -> None:
         workload.parse(values, "made", overrides={"server.port": "1"})
 
 
+@pytest.mark.parametrize("key", ["method", "tokens", "draftModel"])
+def test_guesses_are_refused_with_the_reason(key: str) -> None:
+    said = r"speculative.*: got .*, expected none: made-up tokens repeat nothing, .*Remove the section speculative"
+    with pytest.raises(errors.ConfigError, match=rf"--set speculative\.{key}: got 'x', expected none: made-up tokens"):
+        workload.parse(changed("seed", 1), "made", overrides={f"speculative.{key}": "x"})
+    with pytest.raises(errors.ConfigError, match=rf"settings\.{said}"):
+        workload.parse(changed("settings.speculative", {key: "x"}), "made")
+
+
 def first(kind: arrivals.Arrivals, num: int) -> list[float]:
     return list(itertools.islice(kind.times(random.Random(1)), num))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tidemark_operator import effects
 from tidemark_runtime import config, config_parsing, errors
 from tidemark_runtime.worker import accelerators
 
@@ -52,6 +53,12 @@ def test_a_device_that_is_not_there_is_refused(
     assert problem.expected.startswith(f"{choices}: torch")
     assert "Huawei Ascend" in problem.remedy
     assert "torch_npu" in problem.remedy
+    assert "in a manifest hardware.resourceName: cpu" in problem.remedy
+
+
+def test_the_operator_knows_which_devices_have_no_kernels() -> None:
+    assert {kind for kind, vendor in accelerators.VENDORS.items() if vendor.kernels} == effects.WITHOUT_KERNELS
+    assert set(accelerators.VENDORS) == set(effects.DEVICES_OF_RESOURCES.values())
 
 
 def test_the_interpreter_is_no_choice_for_users() -> None:

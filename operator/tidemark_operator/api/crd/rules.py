@@ -280,6 +280,7 @@ def _overload() -> tuple[cel.Rule, ...]:
 def _speculative() -> tuple[cel.Rule, ...]:
     at = "spec.speculative"
     method = cel.get(at, "method")
+    part = "([^/.]|[.][^/])[^/]*"  # of a path, and not "."
     return (
         cel.Rule(
             "draft_needs_model",
@@ -295,6 +296,16 @@ def _speculative() -> tuple[cel.Rule, ...]:
             "got %s, expected nothing with speculative.method %s. Remove it, or choose the method draft.",
             ("self.draftModel", method),
             ".draftModel",
+        ),
+        cel.Rule(
+            "draft_needs_a_folder",
+            "spec",
+            f"!{cel.has('speculative.draftModel')} || !{cel.has('model.source.hostPath')} "
+            f"|| self.model.source.hostPath.path.matches('^(/|[.]/)*{part}/(/|[.]/)*{part}')",
+            "got %s, expected a path below a folder that the draft model lies in, too, such as /srv/models/big.gguf. "
+            "That folder is mounted, and / never is. Move both models into one.",
+            ("self.model.source.hostPath.path",),
+            ".model.source.hostPath.path",
         ),
     )
 

@@ -39,6 +39,8 @@ def test_devices_share_the_model_and_each_has_its_own_framework() -> None:
     one = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "2Gi"}), {})
     three = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 3, "memory": "2Gi"}), {})
     assert (one.fits, three.fits) == (True, True)
+    only_one = "this version computes on one device; set spec.hardware.count to 1."
+    assert (only_one in one.message, only_one in three.message) == (False, True)
     assert "weights 94 MiB" in one.message
     assert "weights 31 MiB" in three.message
     assert "overhead 1,024 MiB" in three.message
@@ -46,12 +48,23 @@ def test_devices_share_the_model_and_each_has_its_own_framework() -> None:
     assert tokens(three) > 3 * tokens(one)
 
 
-def test_a_model_that_cannot_be_divided_is_refused_with_what_can() -> None:
+def test_a_model_that_cannot_be_divided_is_refused_with_what_this_version_can() -> None:
     found = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 4, "memory": "24Gi"}), {})
     assert found.refused
-    assert "cannot be divided among 4 devices: 9 query heads; 3 KV heads. Set hardware.count to one of 1, 3" in (
-        found.message
-    )
+    assert "cannot be divided among 4 devices: 9 query heads; 3 KV heads. Set hardware.count to 1: " in found.message
+    assert "3: " not in found.message
+
+
+def test_a_draft_model_whose_files_are_not_read_is_said() -> None:
+    draft = {"speculative": {"method": "draft", "draftModel": "smollm2-135m"}}
+    hardware = {"resourceName": "cpu", "memory": "4Gi"}
+    known = plan.fit(service(hardware, **draft), {})
+    draft["speculative"]["draftModel"] = "mine"
+    unknown = plan.fit(service(hardware, **draft), {})
+    said = "The draft model's files (mine) are not read by the plan"
+    assert known.fits is unknown.fits is True
+    assert (said in unknown.message, "draft model's files" in known.message) == (True, False)
+    assert tokens(unknown) > tokens(known), "only logits are counted"
 
 
 def test_a_map_that_was_not_given_is_not_counted_and_the_message_says_so() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import manifests
 import pytest
+import torch
 
+from tidemark_kernels import device_dispatch
 from tidemark_operator import api, effects
 
 
@@ -56,13 +58,59 @@ def test_everything_without_effect_is_named_once() -> None:
 )
 def test_the_engine_is_told_its_device(resource: str, device: str) -> None:
     assert effects.device_of(resource) == device
-    warnings = warned(manifests.changed("spec.hardware", {"resourceName": resource}))
-    assert warnings == ([f"spec.hardware.resourceName: {resource}"] if device == "auto" else [])
+    service = api.parse(manifests.changed("spec.hardware", {"resourceName": resource, "strictKernels": False}))
+    for local in (False, True):
+        told = [text for text in effects.warnings(service, local=local) if "does not know whose device" in text]
+        assert len(told) == (1 if device == "auto" else 0)
+        assert all("no effect" not in text and "or the processor where it sees none" in text for text in told)
 
 
-def test_devices_that_the_engine_cannot_share_are_warned_of() -> None:
-    two = manifests.changed("spec.hardware", {"resourceName": "nvidia.com/gpu", "count": 2})
-    assert warned(two) == ["spec.hardware.count: 2"]
+NVIDIA = {"resourceName": "nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "spec", "path", "value", "remedy"),
+    [
+        ({**NVIDIA, "count": 2}, {}, "hardware.count", 2, "set it to 1, and raise replicas"),
+        (NVIDIA, {"speculative": {"method": "ngram"}}, "speculative.method", "ngram", "set it to none"),
+        (NVIDIA, {"speculative": {"method": "draft", "draftModel": "d"}}, "speculative.method", "draft", "to none"),
+        (NVIDIA, {"kvCache": {"dtype": "int4", "allowLossy": True}}, "kvCache.dtype", "int4", "to int8 or fp8_e4m3"),
+        (NVIDIA, {"weights": {"quantization": "int8"}}, "model.weights.quantization", "int8", "to int8_weight_only"),
+        (NVIDIA, {"kvCache": {"blockSize": 12}}, "kvCache.blockSize", 12, "set it to 16"),
+        ({"resourceName": "huawei.com/Ascend910"}, {}, "hardware.resourceName", "huawei.com/Ascend910", "to false"),
+        ({"resourceName": "mthreads.com/gpu"}, {}, "hardware.resourceName", "mthreads.com/gpu", "to false"),
+        ({"resourceName": "cambricon.com/mlu"}, {}, "hardware.resourceName", "cambricon.com/mlu", "to false"),
+    ],
+)
+@pytest.mark.parametrize("local", [False, True])
+def test_what_an_engine_on_a_device_refuses_is_told_before(
+    hardware: dict[str, Any], spec: dict[str, Any], path: str, value: object, remedy: str, local: bool
+) -> None:
+    document = manifests.small(hardware=hardware, **{key: part for key, part in spec.items() if key != "weights"})
+    document["spec"]["model"]["weights"] = spec.get("weights", {})
+    service = api.parse(document)
+    (refusal,) = effects.refusals(service)
+    assert str(refusal).startswith(f"spec.{path}: {value}: the engine refuses to start with it on ")
+    assert str(refusal).endswith(f"{remedy}.") or f"{remedy}, and " in str(refusal)
+    assert effects.warnings(service, local=local) == [str(refusal)]
+    document["spec"]["hardware"] = {"resourceName": "cpu", "count": 2}
+    assert effects.refusals(api.parse(document)) == []
+
+
+def test_without_strict_kernels_it_serves_slowly_and_nothing_is_refused() -> None:
+    for resource in ("huawei.com/Ascend910", "nvidia.com/gpu"):
+        hardware = {"resourceName": resource, "strictKernels": False}
+        assert effects.refusals(api.parse(manifests.small(hardware=hardware, kvCache={"blockSize": 12}))) == []
+
+
+@pytest.mark.parametrize("size", [*range(1, 34), 64, 96, 128, 200, 256])
+def test_the_sizes_of_pages_are_those_that_kernels_read(size: int) -> None:
+    need = device_dispatch.Need(
+        dtype=torch.bfloat16, head_dim=64, block_size=size, kv_dtypes=("bfloat16",), vocab_size=1000
+    )
+    choices = device_dispatch.choose(need, device_dispatch.Target(kind="cuda"))
+    found = effects.refusals(api.parse(manifests.small(hardware=NVIDIA, kvCache={"blockSize": size})))
+    assert bool(found) == bool(choices.unplanned)
 
 
 SAMPLES: dict[str, Any] = {

@@ -117,6 +117,8 @@ def test_every_hot_setting_of_the_resource_is_in_what_is_pushed() -> None:
     ("source", "name", "expected"),
     [
         ({"package": {"name": "smollm2-135m"}}, "small", "small"),
+        ({"huggingFace": {"repo": "org/big"}}, "org/small", "org/small"),
+        ({"image": {"reference": "r/m:1"}}, "small.gguf", "/models/small.gguf"),
         ({"hostPath": {"path": "/srv/big.gguf"}}, "small.gguf", "/models/small.gguf"),
         ({"hostPath": {"path": "/srv/models"}}, "small", "/models/small"),
         ({"pvc": {"claimName": "m", "path": "qwen/big"}}, "small", "/models/qwen/small"),

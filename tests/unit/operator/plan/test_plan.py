@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark_operator import api, effects, names, plan
+from tidemark_operator.cluster.local import translate
 from tidemark_operator.plan import engine_config, layout
 from tidemark_runtime.contract import settings as contract
 
@@ -328,6 +329,38 @@ def test_model_sources(
     if volume is not None:
         assert volumes["model"] == {"name": "model", **volume}
         assert mounts["model"] == {"name": "model", "mountPath": mount, "readOnly": True}
+
+
+@pytest.mark.parametrize(
+    "path", ["/srv/models/big.gguf", "/srv/models/big", "/srv/models/big/", "//srv/./models//big/."]
+)
+def test_with_a_draft_model_the_folder_of_both_is_mounted(path: str) -> None:
+    document = manifests.small(speculative={"method": "draft", "draftModel": "small.gguf"})
+    document = manifests.changed("spec.model.source", {"hostPath": {"path": path}}, document)
+    written, spec = engine_yaml(document), pod_spec(document)
+    assert written["model"]["source"] == f"/models/{'big.gguf' if path.endswith('.gguf') else 'big'}"
+    assert written["speculative"]["draftModel"] == "/models/small.gguf"
+    (volume,) = (item for item in spec["volumes"] if item["name"] == "model")
+    (mount,) = (item for item in spec["containers"][0]["volumeMounts"] if item["name"] == "model")
+    assert volume["hostPath"] == {"path": "/srv/models", "type": "Directory"}
+    assert mount == {"name": "model", "mountPath": "/models", "readOnly": True}
+
+
+@pytest.mark.parametrize("name", ["big.gguf", "big"])
+def test_a_process_of_this_machine_has_the_hash_of_the_pod(name: str, tmp_path: Path) -> None:
+    path = f"{tmp_path}/{name}"
+    document = manifests.small(
+        kvCache={"dtype": "int8", "precision": {"mapRef": {"name": "m"}}, "scalesRef": {"name": "s"}},
+        speculative={"method": "draft", "draftModel": "small.gguf"},
+    )
+    document = manifests.changed("spec.model.source", {"hostPath": {"path": path}}, document)
+    pod = {"spec": pod_spec(document)}
+    mounted = translate.mounts(pod, pod["spec"]["containers"][0], Path("/state/p"))
+    here = translate.config_document(engine_yaml(document), mounted, 4711)
+    assert here["model"]["source"] == path
+    assert here["speculative"]["draftModel"] == f"{tmp_path}/small.gguf"
+    assert here["kvCache"]["scalesFile"].startswith("/state/p/")
+    assert contract.config_hash(contract.parse(here)) == plan.config_hash(api.parse(document))
 
 
 def test_suspended_means_no_pods_and_everything_else_stays() -> None:

@@ -182,6 +182,14 @@ NOT_READY: list[tuple[str, list[dict[str, Any]], EngineStatus | None, str, tuple
         True,
     ),
     (
+        "draft model not found",
+        [crashed(1, LOG.format("ModelNotFound: speculative.draftModel: got 'x', expected a .gguf file; no model 'x'"))],
+        None,
+        "ModelNotFound",
+        ("It said: speculative.draftModel: got 'x'", "Check spec.speculative.draftModel."),
+        True,
+    ),
+    (
         "another kernel path than planned",
         [crashed(1, LOG.format("KernelPath: hardware.strictKernels is true. rms_norm: planned on cpu-c"))],
         None,
