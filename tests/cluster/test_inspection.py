@@ -92,7 +92,8 @@ def test_the_cron_job_keeps_what_it_found(node_bed: Bed, namespace: str) -> None
 
     def ended() -> list[dict[str, Any]]:
         job = node_bed.get("job", "now", namespace) or {}
-        return [item for item in job.get("status", {}).get("conditions", []) if item["status"] == "True"]
+        conditions = job.get("status", {}).get("conditions", [])  # FailureTarget stands before the pods are gone
+        return [item for item in conditions if item["status"] == "True" and item["type"] in {"Complete", "Failed"}]
 
     ended_as = node_bed.eventually("the job has ended", ended)
     log = node_bed.kubectl("logs", "job/now", "-n", namespace)
