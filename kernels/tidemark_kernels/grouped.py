@@ -191,6 +191,11 @@ class PackedDense:
         """Address of the C structure; valid as long as this object lives."""
         return ctypes.addressof(self._structure)
 
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows `ids` (int64 `[T]`): float32 `[T, num_inputs]`. `ValueError` for an id out of range."""
+        _check_ids(ids, self.num_outputs)
+        return self.data[ids // self.panel_width, :, ids % self.panel_width]
+
     def dense(self) -> torch.Tensor:
         """The matrix again: float32 `[num_outputs, num_inputs]`."""
         return self.data.transpose(1, 2).reshape(-1, self.num_inputs)[: self.num_outputs]

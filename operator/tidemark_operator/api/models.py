@@ -62,7 +62,7 @@ class Weights(base.Section):
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = base.field(
         "auto",
-        "Of activations and of unquantized weights. auto: the model's own, as far as the device is fast at it.",
+        "Of activations and of unquantized weights. auto: the model's own 16 bits on a device, float32 on a processor.",
         engine="model.dtype",
     )
     quantization: Quantization = base.field(

@@ -88,6 +88,8 @@ class LinearPolicy:
     """`int8_weight_only` or `fp8_weight_only`: dense matrices, but not embedding and head, are rounded first."""
     half_tables: bool = False
     """Embedding and head stay in the checkpoint's 16 bits where activations are float32."""
+    is_exact: bool = False
+    """Tables that are expanded compute in our kernel, too: a row gets the same bits in every step."""
 
     def forms_for(self, storage: Storage) -> FormsByRows:
         return self.forms.get(storage, FormsByRows.always(Form.PLAIN))
@@ -139,6 +141,9 @@ class LinearFactory:
             made, path = grouped.GroupedEmbedding(table, self.policy.dtype), f"grouped{table.bits}"
         elif self.policy.half_tables and isinstance(table, torch.Tensor) and half.supports([table]):
             made = half.HalfEmbedding(table, self.policy.dtype)
+            path = made.path
+        elif self.policy.is_exact:
+            made = grouped.PanelEmbedding(expand([table], torch.float32))
             path = made.path
         else:
             made = dense.PlainEmbedding(expand([table], self.policy.dtype))

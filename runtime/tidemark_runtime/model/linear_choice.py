@@ -2,6 +2,11 @@
 
 One policy for the whole model. A second form for steps of many rows is held only where it is clearly faster, because
 it costs memory; all timings and the decision are text in the policy, shown in `/status`.
+
+A text must not depend on what else runs, nor on which form won a race at the start. So with float32 activations only
+forms compete that give a row the same bits, however many rows a step has: those of our own kernels. torch's products
+sum in an order that follows the number of rows. They compete where somebody asks for bfloat16, or where the kernels
+could not be compiled, and the policy says so.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ _BUDGET_SECONDS = 1.0
 _SAMPLE_ELEMENTS = 4_000_000
 """Of one sampled matrix at most so many elements are timed."""
 
+_INEXACT = "sums depend on how many rows a step has, so that the same request can get another text beside others"
+
 Matrix = Sequence[tensors.HostTensor]
 """Parts [N_i, K] that make one layer."""
 
@@ -48,6 +55,13 @@ class Rules:
     num_elements: int
     """Of all matrices together: what a second form would cost."""
     memory_limit_bytes: int
+    has_kernels: bool
+    """Our own are compiled; without them the forms that use them are plain torch, many times slower."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a row gets the same bits in every step."""
+        return self.has_kernels and self.dtype is torch.float32
 
     @property
     def rounding(self) -> str | None:
@@ -59,11 +73,9 @@ Timer = Callable[[linear.Form, Matrix, int], float]
 """Seconds of one product of a matrix in a form at so many rows."""
 
 
-def resolve_dtype(wanted: str, of_model: str) -> torch.dtype:
-    """`auto`: bfloat16 where the model is not float32 and the processor is fast in it, else float32."""
-    if wanted == "auto":
-        wanted = "bfloat16" if of_model != "float32" and dense.bfloat16_is_fast() else "float32"
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[wanted]
+def resolve_dtype(wanted: str) -> torch.dtype:
+    """`auto`: float32, on every processor, for only that is exact (above)."""
+    return {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16}[wanted]
 
 
 def choose(sample: Sequence[Matrix], rules: Rules, timer: Timer | None = None) -> linear.LinearPolicy:
@@ -78,12 +90,15 @@ def choose(sample: Sequence[Matrix], rules: Rules, timer: Timer | None = None) -
         bench = _Bench(matrices, timer or _Stopwatch(rules.dtype), _BUDGET_SECONDS / len(by_storage))
         chosen[storage], report = _choose_one(_candidates(storage, matrices, rules), bench, rules)
         reports += [f"{storage.value} weights: {report}"] if report else []
+    if not rules.is_exact:
+        reports.append(_INEXACT)
     return linear.LinearPolicy(
         rules.dtype,
         _complete(chosen, rules),
         "; ".join(reports),
         rounding=rules.rounding,
         half_tables=rules.dtype is torch.float32 and rules.quantization != "none",
+        is_exact=rules.is_exact,
     )
 
 
@@ -132,9 +147,12 @@ def _candidates(storage: linear.Storage, matrices: Sequence[Matrix], rules: Rule
         if fast_bfloat16:
             return [linear.Form.BLOCKED_BFLOAT16, linear.Form.PLAIN]
         if rules.dtype is torch.float32:
-            return [*held, linear.Form.PANELS, linear.Form.PLAIN]
+            inexact = [] if rules.is_exact else [linear.Form.PLAIN]
+            return [*held, linear.Form.PANELS, *inexact]
         return [linear.Form.PLAIN]
     candidates = [linear.Form.GROUPED]
+    if rules.is_exact:
+        return candidates
     parts = [part for matrix in matrices for part in matrix if isinstance(part, tensors.Grouped)]
     if all(packed4.supports(part) for part in parts):
         candidates.append(linear.Form.PACKED4)
@@ -192,7 +210,7 @@ def _complete(
     chosen: Mapping[linear.Storage, linear.FormsByRows], rules: Rules
 ) -> Mapping[linear.Storage, linear.FormsByRows]:
     """Storages that the sample does not have but some other layer might."""
-    plain = linear.FormsByRows.always(linear.Form.PLAIN)
+    plain = linear.FormsByRows.always(linear.Form.PANELS if rules.is_exact else linear.Form.PLAIN)
     kept = plain if rules.quantization == "none" else linear.FormsByRows.always(linear.Form.GROUPED)
     if rules.quantization == "none":
         return {storage: chosen.get(linear.Storage.DENSE, plain) for storage in linear.Storage}

@@ -117,12 +117,10 @@ def _groups(format: str, num_inputs: int, bits: int, group_size: int) -> Groups:
 
 
 def _dense_bytes(shape: MatrixShape, item: int, panel_width: int) -> int:
-    """In panels, as the processor's kernel has them, biases in float32; a float32 embedding lies as it is."""
+    """In panels, as the processor's kernel has them, biases in float32."""
     layer = sum(item * _padded(outputs, panel_width) * inputs for outputs, inputs in shape.layer_matrices)
     layer += _FLOAT_BYTES * shape.bias_elements
-    plain_rows, panel_rows = shape.vocab_size, _padded(shape.vocab_size, panel_width)
-    table_rows = plain_rows if item == _FLOAT_BYTES else panel_rows
-    rows = table_rows + (0 if shape.tie_embeddings else panel_rows)
+    rows = _num_tables(shape) * _padded(shape.vocab_size, panel_width)
     return shape.num_layers * layer + item * rows * shape.hidden_size
 
 

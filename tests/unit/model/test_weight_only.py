@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tidemark_kernels import dispatch
 from tidemark_runtime import errors
 from tidemark_runtime.model import linear, linear_choice, tensors
 from tidemark_runtime.model.linear_forms import fp8, rounding
@@ -16,9 +17,18 @@ def random(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def rules_of(quantization: str, dtype: torch.dtype = torch.float32, limit_bytes: int = 1 << 40) -> linear_choice.Rules:
+    return linear_choice.Rules(
+        dtype=dtype,
+        quantization=quantization,
+        num_elements=10**6,
+        memory_limit_bytes=limit_bytes,
+        has_kernels=True,
+    )
+
+
 def policy(quantization: str, dtype: torch.dtype = torch.float32) -> linear.LinearPolicy:
-    rules = linear_choice.Rules(dtype=dtype, quantization=quantization, num_elements=10**6, memory_limit_bytes=1 << 40)
-    return linear_choice.choose([[random(64, 64)]], rules)
+    return linear_choice.choose([[random(64, 64)]], rules_of(quantization, dtype))
 
 
 def test_e4m3_is_the_nearest_number_with_one_scale_a_row() -> None:
@@ -72,11 +82,9 @@ def test_embedding_and_head_are_kept_in_their_own_bits(quantization: str, dtype:
     for output in (head, embedding.as_head()):
         assert output(x).dtype is torch.float32
         torch.testing.assert_close(output(x), x @ table.float().t(), rtol=1e-5, atol=1e-5)
-    item = dtype.itemsize
-    padded = 50 + -50 % 16
-    assert embedding.num_bytes == (50 if item == 4 else padded) * 64 * item
-    name = f"{str(dtype).removeprefix('torch.')}{'' if item == 4 else '-panels'}"
-    assert factory.kernel_paths["embedding"] == name
+    padded = 50 + -50 % dispatch.current().panel_width
+    assert embedding.num_bytes == padded * 64 * dtype.itemsize
+    assert factory.kernel_paths["embedding"] == f"{str(dtype).removeprefix('torch.')}-panels"
 
 
 @pytest.mark.parametrize("quantization", ROUNDINGS)
@@ -105,10 +113,23 @@ def test_a_weight_too_large_for_the_kernel_is_refused() -> None:
 
 
 def test_none_expands_the_tables_too() -> None:
-    table = random(48, 64).half()
+    table = random(64, 64).half()
     factory = linear.LinearFactory(policy("none"))
-    assert factory.embedding(table).num_bytes == 48 * 64 * 4
-    assert linear.LinearFactory(policy("auto")).embedding(table).num_bytes == 48 * 64 * 2
+    assert factory.embedding(table).num_bytes == 64 * 64 * 4
+    assert linear.LinearFactory(policy("auto")).embedding(table).num_bytes == 64 * 64 * 2
+
+
+def test_a_float32_table_gives_a_row_the_same_logits_whatever_stands_beside_it() -> None:
+    """The head on an embedding's own panels, and one with a table of its own."""
+    table, x = random(70, 96), random(33, 96, seed=2)
+    factory = linear.LinearFactory(policy("none"))
+    for head in (factory.embedding(table).as_head(), factory.head(table)):
+        assert head.path == "float32-panels"
+        together = head(x)
+        assert torch.equal(together, torch.cat([head(x[row : row + 1]) for row in range(33)]))
+        torch.testing.assert_close(together, x @ table.t(), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="70"):
+        factory.embedding(table)(torch.tensor([3, 70]))
 
 
 def test_dense_16_bits_are_a_form_where_the_file_has_them() -> None:
@@ -122,10 +143,7 @@ def test_dense_16_bits_are_a_form_where_the_file_has_them() -> None:
         (torch.bfloat16, "none", linear.Form.PANELS),
     ):
         tried: list[linear.Form] = []
-        rules = linear_choice.Rules(
-            dtype=torch.float32, quantization=quantization, num_elements=10**6, memory_limit_bytes=1 << 40
-        )
-        chosen = linear_choice.choose([[random(64, 64).to(dtype)]], rules, timer)
+        chosen = linear_choice.choose([[random(64, 64).to(dtype)]], rules_of(quantization), timer)
         assert chosen.forms_for(linear.Storage.DENSE) == linear.FormsByRows.always(first)
         assert (linear.Form.HALF in tried) == (first is linear.Form.HALF)
 
@@ -144,8 +162,6 @@ def test_a_second_dense_form_costs_four_bytes_a_weight() -> None:
         return 1.0 if num_rows == 1 or form is linear.Form.PANELS else 2.0
 
     for limit, forms in ((15 * 10**6, {linear.Form.HALF}), (17 * 10**6, {linear.Form.HALF, linear.Form.PANELS})):
-        rules = linear_choice.Rules(
-            dtype=torch.float32, quantization="auto", num_elements=10**6, memory_limit_bytes=limit
-        )
+        rules = rules_of("auto", limit_bytes=limit)
         chosen = linear_choice.choose([[random(64, 64).half()]], rules, timer).forms_for(linear.Storage.DENSE)
         assert {chosen.few, chosen.many} == forms

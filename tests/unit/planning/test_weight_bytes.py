@@ -36,7 +36,11 @@ def loaded_bytes(folder: Path, policy: linear.LinearPolicy | None, quantization:
     opened = checkpoint.open_checkpoint(sources.resolve(str(folder), folder))
     if policy is None:
         rules = linear_choice.Rules(
-            dtype=torch.float32, quantization=quantization, num_elements=10**9, memory_limit_bytes=1 << 20
+            dtype=torch.float32,
+            quantization=quantization,
+            num_elements=10**9,
+            memory_limit_bytes=1 << 20,
+            has_kernels=True,
         )
         sample = [[opened.tensor("model.layers.0.mlp.down_proj.weight")]]
         # A tie of all forms: the first candidate, which is held alone.
@@ -59,7 +63,7 @@ def test_dense_and_rounded_formats(tmp_path: Path, name: str, tie: bool) -> None
     policy = None
     if name in DENSE:
         forms = {linear.Storage.DENSE: linear.FormsByRows.always(DENSE[name])}
-        policy = linear.LinearPolicy(torch.float32, forms, half_tables=True)
+        policy = linear.LinearPolicy(torch.float32, forms, half_tables=True, is_exact=True)
     shape = weight_bytes.MatrixShape(**{**shape_fields(SHAPE), "tie_embeddings": tie})
     width = dispatch.current().panel_width
     expected = weight_bytes.weights_bytes(shape, name, panel_width=width)

@@ -76,6 +76,37 @@ class PanelLinear:
         return output if x.dtype is torch.float32 else output.to(x.dtype)
 
 
+class PanelEmbedding:
+    """A float32 table [V, H] in panels, so that a head can compute on it."""
+
+    path = PanelLinear.path
+
+    def __init__(self, table: torch.Tensor) -> None:
+        self._weight = grouped_weights.PackedDense.pack(table)
+        self.num_bytes: int = self._weight.num_bytes
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return self._weight.rows(ids)
+
+    def as_head(self) -> base.Linear:
+        return PanelHead(self._weight)
+
+
+class PanelHead:
+    """The output layer on an embedding's own panels."""
+
+    path = PanelLinear.path
+    num_bytes = 0
+    """The embedding counts them."""
+
+    def __init__(self, weight: grouped_weights.PackedDense) -> None:
+        self._weight = weight
+        self.num_outputs: int = weight.num_outputs
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return ops.dense_linear_f32(x, self._weight, out_dtype=torch.float32)
+
+
 def pack(weight: tensors.Grouped) -> grouped_weights.GroupedWeight:
     return grouped_weights.GroupedWeight.pack(
         weight.quants,
