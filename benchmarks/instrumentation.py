@@ -6,9 +6,9 @@ Everything that a step does for metrics alone is run here many times over, on th
 timed as CPU time of the thread; so is the real model's step, on one thread of one core. The goal is that counting takes
 at most 1 % of a step, in the process that steps wait for and in the one beside it.
 
-Counted as instrumentation, for each step: in the engine process `CoreEngine.stats`, its encoding and `_note_step`, each
-op's `Choice.count` and look at the watch, and a 64th of what a timed step takes more; in the HTTP process, which is
-beside it on another core, decoding the stats, `ServerMetrics.step`, and for each sequence the counting of its token.
+Counted as instrumentation, for each step: in the engine process `CoreEngine.stats`, its encoding and `Stats.note_step`,
+each op's `Choice.count` and look at the watch, and a 64th of what a timed step takes more; in the HTTP process, which
+is beside it on another core, decoding the stats, `ServerMetrics.step`, and for each sequence the counting of its token.
 Not counted: ids and tokens, which are sent anyway. A scrape is told apart, and its share at one in 15 s added.
 """
 
@@ -207,9 +207,8 @@ def engine_cost(engine: core_engine.CoreEngine, shape: Shape) -> float:
     stats = engine.stats()
     told = cpu_seconds(lambda: encoder.encode(messages.StepOutputs([], engine.stats())), 100)
     plan = step_plan.StepPlan(step=7, decodes=tuple(range(shape.num_sequences)))
-    done = core_engine._InFlight(plan, worker_thread.concurrent.futures.Future(), 0.0001)
     result = step_plan.StepResult(7, (), (), stats.execute_seconds)
-    noted = cpu_seconds(lambda: engine._note_step(done, result, 0.0001), 300)
+    noted = cpu_seconds(lambda: engine._stats.note_step(plan, result, 0.0001, 0.0001), 300)
     parts = dict.fromkeys(("rms_norm", "paged_attention", "grouped_linear", "silu_mul", "sampler"), 0.001)
     whole = cpu_seconds(lambda: op_times.of_step(parts, 0.1, 0.0), 300)
     usual, timed = op_cost(), timed_op_cost()

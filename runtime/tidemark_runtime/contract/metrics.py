@@ -1,7 +1,7 @@
 """Every metric an engine exports: name, kind, help, unit, labels, buckets. Dashboards and alerts read this table.
 
-Standard library only, because the operator imports it. `server.metrics` exports exactly these, and a test compares
-the two.
+A section for each layer of the reference page, in its order. Standard library only, because the operator imports it.
+`server.metrics` exports exactly these, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def _metric(
     return Metric(PREFIX + name, kind, text, unit, labels, buckets, where)
 
 
+# ---- requests --------------------------------------------------------------------------------------------------------
+
 REQUESTS = _metric(
     "requests_total",
     _COUNTER,
@@ -123,8 +125,8 @@ REJECTED = _metric(
 )
 REJECT_REASONS = (
     *("queue_full", "queue_tokens", "queue_time", "queue_timeout", "retry_budget", "deadline", "shed", "degraded"),
-    *("exceeds_kv_capacity", "context_length_exceeded", "body_too_large", "invalid", "model_not_found"),
-    *("unauthorized", "priority_not_allowed", "draining", "loading"),
+    *("exceeds_kv_capacity", "context_length_exceeded", "body_too_large", "body_timeout", "invalid"),
+    *("model_not_found", "unauthorized", "priority_not_allowed", "draining", "loading"),
 )
 """Values of its label, each what the answer has as `code` (invalid: no code; unauthorized: invalid_api_key). The first
 line is load, the second the request, the third the rest. All are there from the start."""
@@ -172,6 +174,22 @@ GENERATED_TOKENS = _metric(
     "tokens",
     where="server/generation.py, as tokens arrive from the engine",
 )
+REQUEST_LAYER = (
+    REQUESTS,
+    REQUEST_DURATION,
+    FIRST_TOKEN,
+    INTER_TOKEN,
+    REJECTED,
+    RETRIES,
+    DEGRADED,
+    KEY_REQUESTS,
+    KEY_TOKENS,
+    PROMPT_TOKENS,
+    GENERATED_TOKENS,
+)
+
+
+# ---- batch and queue -------------------------------------------------------------------------------------------------
 
 BATCH_SIZE = _metric(
     "batch_size",
@@ -221,14 +239,14 @@ QUEUE_WAIT = _metric(
     "seconds",
     ("lane",),
     FIRST_TOKEN_BUCKETS,
-    where="engine/core_engine.py, as the first turn is planned",
+    where="engine/stats.py, as the first turn is planned",
 )
 OLDEST_WAIT = _metric(
     "oldest_wait_seconds",
     _GAUGE,
     "Wait of the one that waits longest.",
     "seconds",
-    where="engine/core_engine.py; read at the scrape",
+    where="engine/stats.py; read at the scrape",
 )
 PREEMPTIONS = _metric(
     "preemptions_total",
@@ -236,7 +254,7 @@ PREEMPTIONS = _metric(
     "Sequences that lost their pages, by how they come back: swap or recompute.",
     "preemptions",
     ("mode",),
-    where="core/scheduler.py, as pages are taken",
+    where="core/transitions.py, as pages are taken",
 )
 RESUMES = _metric(
     "resumes_total",
@@ -244,8 +262,48 @@ RESUMES = _metric(
     "Preempted sequences that run again, by how they came back: swap or recompute.",
     "resumes",
     ("mode",),
-    where="core/scheduler.py, as pages are given again",
+    where="core/transitions.py, as pages are given again",
 )
+SPECULATIVE_TOKENS = _metric(
+    "speculative_tokens_total",
+    _COUNTER,
+    "Tokens that were guessed (proposed) and checked in a step, and those of them that were right (accepted).",
+    "tokens",
+    ("result",),
+    where="core/speculation.py; read at the scrape",
+)
+SPECULATIVE_ACTIVE = _metric(
+    "speculative_active_ratio",
+    _GAUGE,
+    "Share of the sequences that decode whose guesses were checked, over about the last 50 steps; 0: it is off.",
+    "ratio",
+    where="core/speculation.py; read at the scrape",
+)
+SPECULATIVE_GAIN = _metric(
+    "speculative_gain",
+    _GAUGE,
+    "Tokens that the last steps with guesses brought each sequence that decodes, times the time predicted without over "
+    "the time measured (at most 1): at most speculative.tokens + 1; 1: nothing gained.",
+    "factor",
+    where="core/guess_value.py; read at the scrape",
+)
+BATCH_LAYER = (
+    BATCH_SIZE,
+    BATCH_FILL,
+    STEP_TOKENS,
+    RUNNING,
+    WAITING,
+    QUEUE_WAIT,
+    OLDEST_WAIT,
+    PREEMPTIONS,
+    RESUMES,
+    SPECULATIVE_TOKENS,
+    SPECULATIVE_ACTIVE,
+    SPECULATIVE_GAIN,
+)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
 
 KV_PAGES = _metric(
     "kv_pages",
@@ -319,7 +377,7 @@ WATERMARK_SECONDS = _metric(
     "Time for which the line was crossed.",
     "seconds",
     ("level",),
-    where="engine/core_engine.py; read at the scrape",
+    where="engine/stats.py; read at the scrape",
 )
 WATERMARK_LEVEL = _metric(
     "watermark_level_ratio",
@@ -335,7 +393,7 @@ SWAP_BYTES = _metric(
     "Copied to the swap space (out) and back (in).",
     "bytes",
     ("direction",),
-    where="core/scheduler.py, as copies are planned",
+    where="core/transitions.py (out) and core/restoring.py (in), as copies are planned",
 )
 PREFIX_TOKENS = _metric(
     "prefix_tokens_total",
@@ -352,7 +410,6 @@ PAGE_EVICTIONS = _metric(
     "pages",
     where="core/block_pool.py, as pages are given",
 )
-
 OUT_OF_MEMORY = _metric(
     "out_of_memory_total",
     _COUNTER,
@@ -361,6 +418,25 @@ OUT_OF_MEMORY = _metric(
     "times",
     where="engine/core_engine.py as a step fails; server/context.py adds what ended the engine, at the scrape",
 )
+MEMORY_LAYER = (
+    KV_PAGES,
+    KV_USAGE,
+    KV_FRAGMENTATION,
+    KV_BYTES,
+    KV_TOKEN_BYTES,
+    MEMORY_BYTES,
+    MEMORY_PLANNED_BYTES,
+    WATERMARK_STATE,
+    WATERMARK_SECONDS,
+    WATERMARK_LEVEL,
+    SWAP_BYTES,
+    PREFIX_TOKENS,
+    PAGE_EVICTIONS,
+    OUT_OF_MEMORY,
+)
+
+
+# ---- computing -------------------------------------------------------------------------------------------------------
 
 STEP_DURATION = _metric(
     "step_duration_seconds",
@@ -369,7 +445,7 @@ STEP_DURATION = _metric(
     "seconds",
     ("phase",),
     STEP_BUCKETS,
-    where="engine/core_engine.py, after each step",
+    where="engine/stats.py, after each step",
 )
 OPS = (
     *("all_reduce", "dense_linear_f32", "grouped_linear", "grouped_linear_int8", "grouped_rows"),
@@ -389,6 +465,21 @@ OP_DURATION = _metric(
     OP_BUCKETS,
     where="worker/op_times.py, in one step of 64",
 )
+KERNEL_PATH = _metric(
+    "kernel_path_info",
+    _GAUGE,
+    "1 for each path that each op ran on, by the dtype of its numbers.",
+    "info",
+    ("op", "path", "dtype"),
+    where="worker/selftest.py, from the calls that kernels/tidemark_kernels/dispatch.py counts",
+)
+KERNEL_PATHS_UNPLANNED = _metric(
+    "kernel_paths_unplanned",
+    _GAUGE,
+    "Ops, by dtype, that run on another path than planned; 0 is as it should be.",
+    "ops",
+    where="server/metrics.py, at the scrape, from kernel_path_info",
+)
 DEVICE_SECONDS = _metric(
     "device_seconds_total",
     _COUNTER,
@@ -403,7 +494,7 @@ DEVICE_BUSY_SECONDS = _metric(
     "Devices times seconds that they spent on steps; its rate over that of device_seconds_total is the share of the "
     "time in which they were used.",
     "seconds",
-    where="engine/core_engine.py, after each step; server/device_time.py multiplies by the devices at the scrape",
+    where="engine/stats.py, after each step; server/device_time.py multiplies by the devices at the scrape",
 )
 _NVML_WHERE = "server/nvml.py, every 5 seconds"
 DEVICE_UTILIZATION = _metric(
@@ -458,21 +549,24 @@ DEVICE_XID_ERRORS = _metric(
     ("device", "xid"),
     where="server/nvml.py, as the driver reports them",
 )
-KERNEL_PATH = _metric(
-    "kernel_path_info",
-    _GAUGE,
-    "1 for each path that each op ran on, by the dtype of its numbers.",
-    "info",
-    ("op", "path", "dtype"),
-    where="worker/selftest.py, from the calls that kernels/tidemark_kernels/dispatch.py counts",
+COMPUTE_LAYER = (
+    STEP_DURATION,
+    OP_DURATION,
+    KERNEL_PATH,
+    KERNEL_PATHS_UNPLANNED,
+    DEVICE_SECONDS,
+    DEVICE_BUSY_SECONDS,
+    DEVICE_UTILIZATION,
+    DEVICE_MEMORY_USED,
+    DEVICE_MEMORY_TOTAL,
+    DEVICE_TEMPERATURE,
+    DEVICE_POWER,
+    DEVICE_XID_ERRORS,
 )
-KERNEL_PATHS_UNPLANNED = _metric(
-    "kernel_paths_unplanned",
-    _GAUGE,
-    "Ops, by dtype, that run on another path than planned; 0 is as it should be.",
-    "ops",
-    where="server/metrics.py, at the scrape, from kernel_path_info",
-)
+
+
+# ---- configuration ---------------------------------------------------------------------------------------------------
+
 CONFIG_RELOADS = _metric(
     "config_reloads_total",
     _COUNTER,
@@ -489,7 +583,6 @@ CONFIG_INFO = _metric(
     ("hash", "generation"),
     where="server/context.py; read at the scrape",
 )
-
 CERTIFICATE_EXPIRY = _metric(
     "certificate_expiry_timestamp_seconds",
     _GAUGE,
@@ -506,88 +599,7 @@ KEY_EXPIRY = _metric(
     ("key",),
     where="server/keys.py, whenever the file is read",
 )
-
-SPECULATIVE_TOKENS = _metric(
-    "speculative_tokens_total",
-    _COUNTER,
-    "Tokens that were guessed (proposed) and checked in a step, and those of them that were right (accepted).",
-    "tokens",
-    ("result",),
-    where="core/speculation.py; read at the scrape",
-)
-SPECULATIVE_ACTIVE = _metric(
-    "speculative_active_ratio",
-    _GAUGE,
-    "Share of the sequences that decode whose guesses were checked, over about the last 50 steps; 0: it is off.",
-    "ratio",
-    where="core/speculation.py; read at the scrape",
-)
-SPECULATIVE_GAIN = _metric(
-    "speculative_gain",
-    _GAUGE,
-    "Tokens a second of the last steps with guesses over what they are predicted to bring without; 1: nothing gained.",
-    "factor",
-    where="core/guess_value.py; read at the scrape",
-)
-
-REQUEST_LAYER = (
-    REQUESTS,
-    REQUEST_DURATION,
-    FIRST_TOKEN,
-    INTER_TOKEN,
-    REJECTED,
-    RETRIES,
-    DEGRADED,
-    KEY_REQUESTS,
-    KEY_TOKENS,
-    PROMPT_TOKENS,
-    GENERATED_TOKENS,
-)
-BATCH_LAYER = (
-    BATCH_SIZE,
-    BATCH_FILL,
-    STEP_TOKENS,
-    RUNNING,
-    WAITING,
-    QUEUE_WAIT,
-    OLDEST_WAIT,
-    PREEMPTIONS,
-    RESUMES,
-    SPECULATIVE_TOKENS,
-    SPECULATIVE_ACTIVE,
-    SPECULATIVE_GAIN,
-)
-MEMORY_LAYER = (
-    KV_PAGES,
-    KV_USAGE,
-    KV_FRAGMENTATION,
-    KV_BYTES,
-    KV_TOKEN_BYTES,
-    MEMORY_BYTES,
-    MEMORY_PLANNED_BYTES,
-    WATERMARK_STATE,
-    WATERMARK_SECONDS,
-    WATERMARK_LEVEL,
-    SWAP_BYTES,
-    PREFIX_TOKENS,
-    PAGE_EVICTIONS,
-    OUT_OF_MEMORY,
-)
-COMPUTE_LAYER = (
-    STEP_DURATION,
-    OP_DURATION,
-    KERNEL_PATH,
-    KERNEL_PATHS_UNPLANNED,
-    DEVICE_SECONDS,
-    DEVICE_BUSY_SECONDS,
-    DEVICE_UTILIZATION,
-    DEVICE_MEMORY_USED,
-    DEVICE_MEMORY_TOTAL,
-    DEVICE_TEMPERATURE,
-    DEVICE_POWER,
-    DEVICE_XID_ERRORS,
-)
 CONFIG_LAYER = (CONFIG_RELOADS, CONFIG_INFO, CERTIFICATE_EXPIRY, KEY_EXPIRY)
 
 ENGINE_METRICS = REQUEST_LAYER + BATCH_LAYER + MEMORY_LAYER + COMPUTE_LAYER + CONFIG_LAYER
-"""All of them, in the order of the four layers."""
+"""All of them, in the order of the layers."""

@@ -114,13 +114,20 @@ class Price:
 
 
 class Gain:
-    """Tokens a second of the steps with guesses, over what the same steps are predicted to bring without."""
+    """How many times as fast as without guesses: tokens a step brought each sequence, less what guesses cost in time.
+
+        ratio = (tokens / sequences that decoded)  x  min(1, predicted seconds without guesses / measured seconds)
+
+    Sums over about the last twenty steps with guesses. A step that checks guesses computes all that one without does,
+    so it is no faster: where the prediction is slower than what was measured, it is the prediction that is wrong, and
+    the time counts as equal. So the ratio is never more than what steps brought, at most `speculative.tokens` + 1.
+    """
 
     def __init__(self) -> None:
         self._tokens = self._seconds = self._plain_tokens = self._plain_seconds = 0.0
 
     def observe(self, num_tokens: int, seconds: float, num_plain: int, plain_seconds: float) -> None:
-        """One step."""
+        """One step brought `num_tokens` to `num_plain` sequences that decode, one of them each without guesses."""
         self._tokens = self._tokens * _MEMORY + num_tokens
         self._seconds = self._seconds * _MEMORY + seconds
         self._plain_tokens = self._plain_tokens * _MEMORY + num_plain
@@ -131,4 +138,4 @@ class Gain:
         """1.0 before anything was measured."""
         if not (self._seconds and self._plain_seconds and self._plain_tokens):
             return 1.0
-        return (self._tokens / self._seconds) / (self._plain_tokens / self._plain_seconds)
+        return self._tokens / self._plain_tokens * min(1.0, self._plain_seconds / self._seconds)

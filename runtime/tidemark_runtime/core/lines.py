@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidemark_runtime import config
+
 
 class Level(StrEnum):
     QUEUE = "queue"
@@ -47,3 +49,34 @@ class Line:
             return None
         self.above = is_above
         return Crossing(self.level, is_above, num_used, num_pages, at)
+
+
+class Lines:
+    """Both of them, and the crossings that nobody has asked for yet."""
+
+    def __init__(self, settings: config.SchedulerConfig) -> None:
+        hysteresis = settings.watermark_hysteresis
+        self._queue = Line(Level.QUEUE, settings.queue_watermark, hysteresis)
+        self._preempt = Line(Level.PREEMPT, settings.preempt_watermark, hysteresis)
+        self._crossings: list[Crossing] = []
+
+    def move(self, settings: config.SchedulerConfig) -> None:
+        """A hot change; whether they are crossed is found out at the next look."""
+        self._queue.move(settings.queue_watermark, settings.watermark_hysteresis)
+        self._preempt.move(settings.preempt_watermark, settings.watermark_hysteresis)
+
+    def is_above(self, level: Level) -> bool:
+        """Whether that line is crossed."""
+        return self._queue.above if level is Level.QUEUE else self._preempt.above
+
+    def look(self, num_used: int, num_pages: int) -> None:
+        """Compare with what is used now."""
+        for line in (self._queue, self._preempt):
+            crossing = line.look(num_used, num_pages)
+            if crossing is not None:
+                self._crossings.append(crossing)
+
+    def take_crossings(self) -> list[Crossing]:
+        """Lines that were crossed or left since the last call."""
+        taken, self._crossings = self._crossings, []
+        return taken

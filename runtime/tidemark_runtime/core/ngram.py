@@ -11,6 +11,7 @@ look-up follows the chain of the last pair, newest first, for at most `MOST_TRIE
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ class Index:
 
     @property
     def num_bytes(self) -> int:
-        return 4 * (len(self._newest) + len(self._before))
+        """With what arrays keep for further entries; `planning.capacity.guess_index_bytes` is the most of it."""
+        return sys.getsizeof(self._newest) + sys.getsizeof(self._before)
 
     def extend(self, tokens: Sequence[int], limit: int) -> int:
         """Take in up to `limit` more of `tokens`, all but the last one, which is what will be looked for; how many were

@@ -6,7 +6,7 @@ long as nothing changes: in a storm of refusals most ask for the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemark_runtime import config
@@ -36,7 +36,7 @@ class Outlook:
         self,
         running_: running.Running,
         memory_: memory.Memory,
-        lines_: Mapping[lines.Level, lines.Line],
+        lines_: lines.Lines,
         times: step_time.StepTime,
     ) -> None:
         self._running = running_
@@ -91,7 +91,7 @@ class Outlook:
         pool = self._memory.pool
         shared = pool.num_used / max(1, self._memory.num_pages_held)
         queue = now.settings.queue_watermark
-        if self._lines[lines.Level.QUEUE].above:
+        if self._lines.is_above(lines.Level.QUEUE):
             queue -= now.settings.watermark_hysteresis
         nobody = not len(self._running)
         return forecast.Here(

@@ -127,6 +127,25 @@ class Refusal:
     retry_after_seconds: float
 
 
+def too_long(num_tokens: int, max_context_tokens: int, num_pages: int, block_size: int) -> Refusal | None:
+    """Why a request that may become `num_tokens` long (prompt and output) can never be served, with the sum; None if it
+    can. `num_pages`: of the whole slab."""
+    if num_tokens > max_context_tokens:
+        message = (
+            f"the request may become {num_tokens} tokens long, but the context is limited to "
+            f"{max_context_tokens} tokens. Shorten the prompt or lower max_tokens."
+        )
+        return Refusal(Reason.CONTEXT_LENGTH, message, 0.0)
+    if num_tokens <= num_pages * block_size:
+        return None
+    message = (
+        f"the request may need {num_tokens} tokens of KV memory ({-(-num_tokens // block_size)} pages of "
+        f"{block_size}), but the whole slab has {num_pages} pages ({num_pages * block_size} tokens): it can "
+        "never fit. Shorten the prompt, lower max_tokens, or give the service more KV memory."
+    )
+    return Refusal(Reason.NEVER_FITS, message, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Acceptance:
     """`num_shed` of those that wait must go first, or more until `num_tokens_shed` are gone."""

@@ -43,6 +43,7 @@ LONGEST_WAIT_STEPS = 64
 INDEXED_A_STEP = 1024
 """Tokens taken into indexes in one step, of all sequences together: about a millisecond."""
 _ACTIVE_MEMORY = 0.98
+_WITH_A_SLOT = (sequence.State.RESTORING, sequence.State.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,12 @@ class Counters:
 class _Guesser:
     """What is remembered of one sequence."""
 
-    __slots__ = ("acceptance", "index", "is_probe", "kind", "pause", "probe_at")
+    __slots__ = ("acceptance", "entry", "index", "is_probe", "kind", "pause", "probe_at")
 
-    def __init__(self, index: ngram.Index | None) -> None:
-        self.index = index
+    def __init__(self, entry: sequence.Sequence) -> None:
+        self.entry = entry
+        self.index: ngram.Index | None = None
+        """Of its text; None with a draft model, and while it has no slot and others need the memory."""
         self.acceptance = (guess_value.Acceptance(), guess_value.Acceptance())
         self.kind = 0
         """Of the guesses in flight: 1 after a long match."""
@@ -133,7 +136,8 @@ class Speculation:
 
     @property
     def gain(self) -> float:
-        """Tokens a second of the steps with guesses over what they would be without; 1 before the first one."""
+        """How many times as fast as without guesses (`guess_value.Gain`): at most `tokens` + 1; 1 before the first
+        step with guesses."""
         return self._gain.ratio
 
     def forget(self, entry: sequence.Sequence) -> None:
@@ -272,9 +276,18 @@ class Speculation:
     def _guesser(self, entry: sequence.Sequence) -> _Guesser:
         found = self._guessers.get(entry.id)
         if found is None:
-            index = ngram.Index(entry.num_max_tokens) if self._settings.method == "ngram" else None
-            found = self._guessers[entry.id] = _Guesser(index)
+            found = self._guessers[entry.id] = _Guesser(entry)
+        if found.index is None and self._settings.method == "ngram":
+            self._drop_indexes()
+            found.index = ngram.Index(entry.num_max_tokens)
         return found
+
+    def _drop_indexes(self) -> None:
+        """Of those without a slot, so that there are never more indexes than slots, which is what a plan counts. Who
+        comes back has its text taken in again, INDEXED_A_STEP tokens a step, and guesses from what is taken in."""
+        for guesser in self._guessers.values():
+            if guesser.entry.state not in _WITH_A_SLOT:
+                guesser.index = None
 
     def _index(self, guesser: _Guesser, entry: sequence.Sequence, limit: int) -> int:
         return guesser.index.extend(entry.token_ids, limit) if guesser.index is not None and limit > 0 else 0

@@ -92,3 +92,24 @@ def test_the_gain_is_of_tokens_a_second() -> None:
     for _ in range(30):
         gain.observe(6, 0.02, 2, 0.01)
     assert gain.ratio == pytest.approx(1.5)
+
+
+def test_the_gain_is_no_more_than_what_steps_brought() -> None:
+    """A machine that was slow while the prediction was learned: steps with guesses seem faster than those without."""
+    gain = guess_value.Gain()
+    for _ in range(30):
+        gain.observe(6, 0.01, 2, 0.04)
+    assert gain.ratio == pytest.approx(3.0)
+
+
+def test_noise_of_a_prediction_that_is_right_on_average_leaves_the_gain() -> None:
+    gain = guess_value.Gain()
+    for step in range(60):
+        gain.observe(6, 0.02, 2, 0.01 if step % 2 else 0.03)
+    assert gain.ratio == pytest.approx(3.0, rel=0.03)
+
+
+def test_guesses_that_were_all_wrong_gain_less_than_nothing() -> None:
+    gain = guess_value.Gain()
+    gain.observe(2, 0.02, 2, 0.01)
+    assert gain.ratio == pytest.approx(0.5)

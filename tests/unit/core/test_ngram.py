@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark_runtime.core import ngram
+from tidemark_runtime.planning import capacity
 
 
 def searched(tokens: list[int], count: int) -> tuple[tuple[int, ...], int] | None:
@@ -79,7 +80,18 @@ def test_memory_and_work_of_a_look_up_are_bounded() -> None:
     text = [7] * 32_000
     index = ngram.Index(32_768)
     index.extend(text, 100_000)
-    assert index.num_bytes <= 8 * 32_768 + 4
+    assert index.num_bytes <= capacity.guess_index_bytes(32_768)
     seen = Counting(text)
     assert index.guess(seen, 4) is not None
     assert seen.num_read <= 2 * ngram.MOST_TRIED * (ngram.MOST_MATCH + 1) + 8, "a look-up walks through the whole text"
+
+
+@pytest.mark.parametrize("most", [2, 64, 65, 1000, 4096, 4097, 131_072])
+def test_an_index_takes_no_more_than_is_planned_for_it(most: int) -> None:
+    index = ngram.Index(most)
+    text = [7, 8] * most
+    for known in range(0, most + 1, max(1, most // 97)):
+        index.extend(text[:known], most)
+        assert index.num_bytes <= capacity.guess_index_bytes(most)
+    index.extend(text[:most], most)
+    assert 0.9 * capacity.guess_index_bytes(most) - 512 < index.num_bytes <= capacity.guess_index_bytes(most)

@@ -294,4 +294,4 @@ def test_deadlines_pass_in_their_order_and_those_of_ended_ones_are_forgotten() -
         late = {name for name, record in bench.records.items() if record.finish is Finish.DEADLINE}
         ended += sorted(late - set(ended))
     assert ended == ["w3", "w0", "w4", "w2"]
-    assert len(bench.engine._next_deadlines) < 100
+    assert len(bench.engine._deadlines._next) < 100
