@@ -76,7 +76,7 @@ wheelhouse: $(READY) ## Collect what the two images are built from in dist/wheel
 render: $(READY) ## Write the reference pages again from the code they describe
 	@$(BIN)/python scripts/render.py
 
-render-kernels: $(READY) ## Compile every form of every device kernel, without a device, and write the table of their code
+render-kernels: $(READY) ## Compile forms of device kernels that changed, without a device, and write the table of their code
 	@$(BIN)/python scripts/kernel_code.py $(ARGS)
 
 lock: $(READY) ## Resolve pyproject.toml into constraints.txt again (after changing a dependency)

@@ -2,6 +2,7 @@
 
 - `discovery` finds every compiled form (`tuning/*.py`, `variants()`);
 - `compiling` compiles one form for one target, without a device;
+- `disassembly` makes text of many binaries in one run of the disassembler;
 - `machine_code` reads the instructions: widths of loads, matrix instructions, spills;
 - `occupancy` says how many programs a multiprocessor holds at a time;
 - `readings` puts these together, in processes of their own and on all cores;

@@ -22,9 +22,8 @@ SPILLS = ("LDL", "STL")
 MATRIX = ("HMMA", "IMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA")
 WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 """Part of an instruction's name -> bytes; without one, four."""
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
-LABEL = re.compile(r"^(\.L_\w+):")
-TARGET = re.compile(r"`\((\.L_\w+)\)")
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 
 
@@ -64,7 +63,7 @@ class Code:
 
 
 def read(disassembly: str) -> Code:
-    """From the text of `nvdisasm -c`."""
+    """From the text of one kernel, `disassembly.texts`: an instruction a line, with its address."""
     instructions = list(_instructions(disassembly))
     loads = [one for one in instructions if one.opcode in LOADS]
     deepest = max((one.depth for one in loads), default=0)
@@ -87,24 +86,19 @@ def usage(resources: str) -> tuple[int, int]:
 
 
 def _instructions(disassembly: str) -> list[Instruction]:
-    """In order; those between a label and a later branch back to it are in a loop."""
+    """In order; those between an instruction and a later branch back to it are in a loop."""
     names: list[str] = []
-    labels: dict[str, int] = {}
+    places: dict[int, int] = {}
+    """Address of an instruction -> its place."""
     loops: dict[int, int] = {}
-    """First instruction -> last one: of several branches back to a label, the last."""
-    for line in disassembly.splitlines():
-        label = LABEL.match(line)
-        if label:
-            labels[label[1]] = len(names)
-            continue
-        found = INSTRUCTION.search(line)
-        if not found:
-            continue
-        target = TARGET.search(found[2])
-        # A label that is known already lies behind us.
-        if found[1].partition(".")[0] == "BRA" and target and target[1] in labels:
-            loops[labels[target[1]]] = len(names)
-        names.append(found[1])
+    """First instruction -> last one: of several branches back to it, the last."""
+    for address, name, operands in INSTRUCTION.findall(disassembly):
+        places[int(address, 16)] = len(names)
+        target = TARGET.search(operands) if name.partition(".")[0] == "BRA" else None
+        # An address that is known already lies behind us.
+        if target and int(target[1], 16) in places:
+            loops[places[int(target[1], 16)]] = len(names)
+        names.append(name)
     return [
         Instruction(name, sum(start <= index <= end for start, end in loops.items()))
         for index, name in enumerate(names)

@@ -1,14 +1,15 @@
 """The table of generated code: what moved since it was written, which kernel breaks a rule, and the page.
 
 Figures belong to one version of the compiler: with another one only the rules are checked. A form has a key of what its
-code is made from, so that what did not change need not be compiled to know that it is the same.
+code is made from, so that the table can be written anew without compiling what did not change. A check trusts no key.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tidemark_kernels.compiled import readings
@@ -30,9 +31,16 @@ MEANINGS: Mapping[str, str] = {
 }
 """Field of a reading -> what it is, as an explanation says it."""
 
+FIGURES = {field.name: {"int": int, "str": str}[str(field.type)] for field in dataclasses.fields(readings.Reading)}
+"""Field of a reading -> its type."""
+
 Table = dict[str, Any]
 """`compiler`: versions; `kernels`: name -> `rules`, `key` and `kernel` as in `readings.Listing`, and `targets`: name ->
 reading."""
+
+
+class TableError(ValueError):
+    """A text that is no table of generated code, with what is wrong where."""
 
 
 def of(versions: Mapping[str, str], listing: readings.Listing, read: Mapping[readings.Job, Mapping[str, Any]]) -> Table:
@@ -44,23 +52,35 @@ def of(versions: Mapping[str, str], listing: readings.Listing, read: Mapping[rea
     return {"compiler": dict(versions), "kernels": kernels}
 
 
-def stale(before: Table, versions: Mapping[str, str], listing: readings.Listing) -> list[readings.Job]:
-    """What must be compiled because its source, its rules or its targets are not those of the table, or it is new."""
+def module(form: Mapping[str, Any]) -> str:
+    """Of `jit`, in which the kernel of a form is: `attention`."""
+    return str(form["kernel"]).rpartition(".")[0].rpartition(".")[2]
+
+
+def modules(forms: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Of a listing, or of a table's `kernels`."""
+    return {module(form) for form in forms.values()}
+
+
+def of_modules(table: Table, chosen: Collection[str]) -> Table:
+    """The forms of kernels in these modules; of none: all."""
+    kernels = {name: form for name, form in table["kernels"].items() if not chosen or module(form) in chosen}
+    return {**table, "kernels": kernels}
+
+
+def known(
+    before: Table, versions: Mapping[str, str], listing: readings.Listing
+) -> dict[readings.Job, Mapping[str, Any]]:
+    """What need not be compiled to know it: readings whose form has the table's key, of the table's compiler."""
     if before["compiler"] != versions:
-        return [(name, target) for name, form in listing.items() for target in form["targets"]]
-    jobs = []
-    for name, form in listing.items():
-        known = before["kernels"].get(name, {"key": None, "targets": {}})
-        jobs += [(name, one) for one in form["targets"] if known["key"] != form["key"] or one not in known["targets"]]
-    return jobs
-
-
-def sample(listing: readings.Listing) -> list[readings.Job]:
-    """The first form of each kernel, for its last target: what is compiled although nothing says that it changed."""
-    first: dict[str, readings.Job] = {}
-    for name, form in listing.items():
-        first.setdefault(form["kernel"], (name, sorted(form["targets"])[-1]))
-    return sorted(first.values())
+        return {}
+    return {
+        (name, target): before["kernels"][name]["targets"][target]
+        for name, form in listing.items()
+        if name in before["kernels"] and before["kernels"][name]["key"] == form["key"]
+        for target in form["targets"]
+        if target in before["kernels"][name]["targets"]
+    }
 
 
 def text(table: Table) -> str:
@@ -73,6 +93,35 @@ def text(table: Table) -> str:
         targets = [f"    {json.dumps(key)}: {json.dumps(one)}" for key, one in sorted(entry["targets"].items())]
         lines += [",\n".join(targets), "   }", "  }" if index == last else "  },"]
     return "\n".join([*lines, " }", "}"]) + "\n"
+
+
+def parsed(text: str) -> Table:
+    """A table from its text. Raises `TableError` for a text that is cut, is no JSON, or lacks a part."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TableError(f"line {error.lineno}, column {error.colno} is not JSON ({error.msg}); is it cut?") from error
+    _check_parts("the table", found, {"compiler": dict, "kernels": dict})
+    _check_parts("compiler", found["compiler"], {"triton": str, "ptxas": str})
+    for name, form in found["kernels"].items():
+        _check_parts(name, form, {"kernel": str, "key": str, "rules": dict, "targets": dict})
+        _check_parts(f"{name}, rules", form["rules"], {rule.name: bool for rule in dataclasses.fields(readings.Rules)})
+        for target, one in form["targets"].items():
+            _check_parts(f"{name} for {target}", one, FIGURES)
+    return found  # type: ignore[no-any-return]
+
+
+def _check_parts(what: str, found: object, parts: Mapping[str, type]) -> None:
+    """`found` is a mapping with exactly these parts, of these types."""
+    if not isinstance(found, dict):
+        raise TableError(f"{what} is {found!r}, expected a mapping with {', '.join(parts)}")
+    for part, kind in parts.items():
+        if part not in found:
+            raise TableError(f"{what} lacks {part!r}, expected {', '.join(parts)}")
+        if type(found[part]) is not kind:
+            raise TableError(f"{what}: {part} is {found[part]!r}, expected {kind.__name__}")
+    if len(found) > len(parts):
+        raise TableError(f"{what} has {sorted(set(found) - set(parts))}, expected {', '.join(parts)} alone")
 
 
 def broken_rules(table: Table) -> list[str]:
@@ -106,7 +155,7 @@ def _problems(rules: Mapping[str, bool], one: Mapping[str, Any]) -> Iterator[str
 def moved(before: Table, now: Table) -> list[str]:
     """One line for each figure of `now` that is another one in `before`, and for forms that only one of them has.
 
-    `now` may lack targets that were not read. Empty where the compilers differ.
+    Empty where the compilers differ.
     """
     if before["compiler"] != now["compiler"]:
         return []
@@ -118,16 +167,9 @@ def moved(before: Table, now: Table) -> list[str]:
             lines.append(f"{name}: rules {old[name]['rules']} -> {new[name]['rules']}")
         for target, one in sorted(new[name]["targets"].items()):
             lines += _moved_fields(f"{name} for {target}", old[name]["targets"].get(target, {}), one)
+        gone = sorted(set(old[name]["targets"]) - set(new[name]["targets"]))
+        lines += [f"{name} for {target}: is in the table, but the form is for no such target" for target in gone]
     return lines
-
-
-def merged(before: Table, now: Table) -> Table:
-    """`now`, with what was not read of its forms as it is in `before`."""
-    kernels = {
-        name: {**form, "targets": {**before["kernels"].get(name, form)["targets"], **form["targets"]}}
-        for name, form in now["kernels"].items()
-    }
-    return {"compiler": now["compiler"], "kernels": kernels}
 
 
 def _moved_fields(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -141,7 +183,7 @@ PAGE = """# The code of device kernels
 
 Compiled ahead of time for A100 (sm_80), L40S and RTX 4090 (sm_89), H100 and H200 (sm_90), by Triton {triton} and
 ptxas of {ptxas}, where no card is. Read from the machine code. `python scripts/kernel_code.py --check` compares it with
-the code of today and says what moved; `make render-kernels` writes it anew.
+the code of today and says what moved; `make render-kernels` compiles what changed and writes it anew.
 
 A cell: registers of a thread · KiB of shared memory of a program · programs at a time on one multiprocessor
 (share of the warps that it can hold) · share of loaded bytes that come in pieces of 16 · matrix instructions. Rules,

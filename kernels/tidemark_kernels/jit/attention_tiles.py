@@ -1,4 +1,4 @@
-"""What the attention kernel is made of: tiles of K and V as operands of products, queries, scores and sums.
+"""What the attention kernel multiplies: tiles of K and V as operands of products, and the sums.
 
 Elements are read in units of 16 bits (float32: 32). A unit of an 8-bit dtype is two codes and becomes two operands,
 "planes", of even and of odd elements (`numbers.plane`): scores are the sum of two products, and sums of V have even and
@@ -114,31 +114,6 @@ def operand(
     return found.to(TYPE)
 
 
-# ---------------------------------------------------------------------------------------------------------- queries
-
-
-@triton.jit
-def queries(
-    at,
-    valid,
-    HEAD_DIM: tl.constexpr,
-    START: tl.constexpr,
-    PART: tl.constexpr,
-    PLANE: tl.constexpr,
-    PLANES: tl.constexpr,
-):
-    """q `[ROWS, PART]` that belongs to one plane of a tile of K; `at`: pointers to rows."""
-    element = (START + tl.arange(0, PART)) * PLANES + PLANE
-    return tl.load(at[:, None] + element[None, :], mask=valid[:, None] & (element < HEAD_DIM)[None, :], other=0)
-
-
-@triton.jit
-def largest(q):
-    """Of the finite magnitudes of a tile."""
-    magnitude = tl.abs(q.to(tl.float32))
-    return tl.max(tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0), 1), 0)
-
-
 @triton.jit
 def power_of_two(number, UP: tl.constexpr):
     """2^UP times the power of two at or below a float32 >= 0, and its inverse; within normal numbers."""
@@ -146,16 +121,11 @@ def power_of_two(number, UP: tl.constexpr):
     return (exponent << 23).to(tl.float32, bitcast=True), ((254 - exponent) << 23).to(tl.float32, bitcast=True)
 
 
-@triton.jit
-def scaled(q, inverse, TYPE: tl.constexpr):
-    return (q.to(tl.float32) * inverse).to(TYPE)
-
-
-# ------------------------------------------------------------------------------------------------- a tile's scores
+# ---------------------------------------------------------------------------------------------- products and scores
 
 
 @triton.jit
-def scores(
+def products(
     q00, q01, q10, q11, rows, live,
     HEAD_DIM: tl.constexpr, CODE: tl.constexpr, MARKED: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr,
     DIALECT: tl.constexpr,
@@ -204,14 +174,33 @@ def tops(scores, scale, DIALECT: tl.constexpr):
 
 
 @triton.jit
+def no_sums(ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, CODE: tl.constexpr):
+    """Zeros `[ROWS, units]` by part and plane; what does not occur is the first."""
+    COLUMNS: tl.constexpr = HEAD_DIM // planes(CODE)
+    sum00 = tl.zeros((ROWS, first_part(COLUMNS)), tl.float32)
+    sum10 = sum00
+    if second_part(COLUMNS) > 0:
+        sum10 = tl.zeros((ROWS, second_part(COLUMNS)), tl.float32)
+    return sum00, sum00, sum10, sum10
+
+
+@triton.jit
 def add(
-    weights, sum00, sum01, sum10, sum11, rows, live,
+    weights, keep, sum00, sum01, sum10, sum11, rows, live,
     HEAD_DIM: tl.constexpr, CODE: tl.constexpr, MARKED: tl.constexpr, TYPE: tl.constexpr, DIALECT: tl.constexpr,
 ):  # fmt: skip
-    """Adds weights x elements of V, float32 `[ROWS, units]` by part and plane."""
+    """Sums times `keep` `[ROWS]`, and weights x elements of V; float32 `[ROWS, units]` by part and plane."""
     COLUMNS: tl.constexpr = HEAD_DIM // planes(CODE)
     FIRST: tl.constexpr = first_part(COLUMNS)
     SECOND: tl.constexpr = second_part(COLUMNS)
+    sum00 = sum00 * keep[:, None]
+    if CODE >= numbers.INT8:
+        sum01 = sum01 * keep[:, None]
+    if SECOND > 0:
+        sum10 = sum10 * keep[:, None]
+        if CODE >= numbers.INT8:
+            sum11 = sum11 * keep[:, None]
+    weights = weights.to(TYPE)
     v = tile(rows, live, CODE, 0, FIRST, COLUMNS)
     sum00 = product(weights, operand(v, CODE, 0, MARKED, TYPE, DIALECT), sum00, "ieee", DIALECT)
     if CODE >= numbers.INT8:
@@ -222,12 +211,3 @@ def add(
         if CODE >= numbers.INT8:
             sum11 = product(weights, operand(v, CODE, 1, False, TYPE, DIALECT), sum11, "ieee", DIALECT)
     return sum00, sum01, sum10, sum11
-
-
-@triton.jit
-def store(at, valid, factor, even, odd, START: tl.constexpr, HEAD_DIM: tl.constexpr, PLANES: tl.constexpr):
-    """One part of the sums, times `factor` `[ROWS]`, to rows that begin at the pointers `at`."""
-    found = tl.interleave(even, odd) if PLANES == 2 else even
-    element = START * PLANES + tl.arange(0, found.shape[1])
-    mask = valid[:, None] & (element < HEAD_DIM)[None, :]
-    tl.store(at[:, None] + element[None, :], (found * factor[:, None]).to(at.dtype.element_ty), mask=mask)

@@ -140,6 +140,25 @@ def _high_half(words):
 
 
 @triton.jit
+def _index(at, WITHIN: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
+    """Which word of COUNT groups: (at + WITHIN) // GROUP // COUNT, written so that parts of a step that need the same
+    word load it once."""
+    if ALIGN % (GROUP * COUNT) == 0:
+        found = at // (GROUP * COUNT) + WITHIN // (GROUP * COUNT)
+    elif ALIGN > 1 and GROUP * COUNT % ALIGN == 0:
+        found = at // (GROUP * COUNT)
+    else:
+        found = (at + WITHIN) // GROUP // COUNT
+    return found
+
+
+@triton.jit
+def _in_word(at, WITHIN: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
+    """Which of the COUNT groups of a word it is; known when it is compiled, where a step has whole words."""
+    return WITHIN // GROUP % COUNT if ALIGN % (GROUP * COUNT) == 0 else _index(at, WITHIN, ALIGN, GROUP, 1) % COUNT
+
+
+@triton.jit
 def affine(
     scales_ptr,
     supers_ptr,
@@ -150,8 +169,11 @@ def affine(
     OFFSET: tl.constexpr,
     SCALES: tl.constexpr,
     GROUP: tl.constexpr,
+    WITHIN: tl.constexpr = 0,
+    ALIGN: tl.constexpr = 1,
 ):
-    """Scale, and min or zero, of the group that input `at` belongs to: float32, for `outputs`.
+    """Scale, and min or zero, of the group that input `at` + WITHIN belongs to: float32, for `outputs`. `at` is a
+    multiple of ALIGN, WITHIN is less.
 
     FLOAT_SCALES: float32 [groups, padded_outputs], or [groups, 2, padded_outputs] with mins or zeros.
     HALF_SCALES: words [groups, padded_outputs] of a scale and a min or zero; without those, of two groups' scales.
@@ -159,7 +181,8 @@ def affine(
     [groups / 2, ...] of two groups' (byte, byte of the min), `supers` [groups / 8, ...] of (float16, float16 of the
     min). Without, groups of 16: words [groups / 4, ...] of signed bytes, `supers` [groups / 16, ...].
     """
-    group = at // GROUP if GROUP > 0 else at * 0
+    ONE: tl.constexpr = GROUP if GROUP > 0 else 1
+    group = _index(at, WITHIN, ALIGN, ONE, 1) if GROUP > 0 else at * 0
     if SCALES == FLOAT_SCALES:
         if OFFSET == NO_OFFSET:
             scale = tl.load(scales_ptr + group * padded_outputs + outputs)
@@ -168,22 +191,26 @@ def affine(
             scale = tl.load(scales_ptr + 2 * group * padded_outputs + outputs)
             beside = tl.load(scales_ptr + (2 * group + 1) * padded_outputs + outputs)
     elif SCALES == HALF_SCALES:
-        if OFFSET == NO_OFFSET:
-            words = tl.load(scales_ptr + group // 2 * padded_outputs + outputs)
-            scale = _low_half(words >> (16 * (group % 2)))
+        if OFFSET == NO_OFFSET and GROUP > 0:
+            words = tl.load(scales_ptr + _index(at, WITHIN, ALIGN, ONE, 2) * padded_outputs + outputs)
+            scale = _low_half(words >> (16 * _in_word(at, WITHIN, ALIGN, ONE, 2)))
+            beside = tl.zeros_like(scale)
+        elif OFFSET == NO_OFFSET:
+            scale = _low_half(tl.load(scales_ptr + group + outputs))
             beside = tl.zeros_like(scale)
         else:
             words = tl.load(scales_ptr + group * padded_outputs + outputs)
             scale = _low_half(words)
             beside = _high_half(words)
     elif OFFSET == NO_OFFSET:
-        words = tl.load(scales_ptr + group // 4 * padded_outputs + outputs)
-        supers = tl.load(supers_ptr + group // 16 * padded_outputs + outputs)
-        scale = _low_half(supers) * ((words << (24 - 8 * (group % 4))) >> 24).to(tl.float32)
+        words = tl.load(scales_ptr + _index(at, WITHIN, ALIGN, ONE, 4) * padded_outputs + outputs)
+        supers = tl.load(supers_ptr + _index(at, WITHIN, ALIGN, ONE, 16) * padded_outputs + outputs)
+        scale = _low_half(supers) * ((words << (24 - 8 * _in_word(at, WITHIN, ALIGN, ONE, 4))) >> 24).to(tl.float32)
         beside = tl.zeros_like(scale)
     else:
-        words = tl.load(scales_ptr + group // 2 * padded_outputs + outputs) >> (16 * (group % 2))
-        supers = tl.load(supers_ptr + group // 8 * padded_outputs + outputs)
+        words = tl.load(scales_ptr + _index(at, WITHIN, ALIGN, ONE, 2) * padded_outputs + outputs)
+        words = words >> (16 * _in_word(at, WITHIN, ALIGN, ONE, 2))
+        supers = tl.load(supers_ptr + _index(at, WITHIN, ALIGN, ONE, 8) * padded_outputs + outputs)
         scale = _low_half(supers) * (words & 0xFF).to(tl.float32)
         beside = -(_high_half(supers) * ((words >> 8) & 0xFF).to(tl.float32))
     return scale, beside

@@ -249,9 +249,12 @@ def packed_linear_kernel(
                 parts = _halves(front, TILES, 2) + _halves(back, TILES, 2)
             for part in tl.static_range(PARTS):
                 at = piece * PIECE + part * (STEPS * 16)
+                # Parts of a step share words of scales; with many rows that gains nothing, and costs registers.
                 scale, beside = formats.affine(
-                    scales_ptr, supers_ptr, at, outputs, padded_outputs, KIND, OFFSET, SCALES, GROUP
-                )
+                    scales_ptr, supers_ptr, at if SCALE_FIRST else step * BLOCK_INPUTS, outputs, padded_outputs,
+                    KIND, OFFSET, SCALES, GROUP,
+                    0 if SCALE_FIRST else index * PIECE + part * (STEPS * 16), 1 if SCALE_FIRST else BLOCK_INPUTS,
+                )  # fmt: skip
                 beside = formats.folded(scale, beside, KIND, OFFSET, BASE)
                 some = tl.reshape(parts[part], (TILES, 32, 4 // PARTS))
                 acc = _add_group(

@@ -1,4 +1,4 @@
-"""Kernels are compiled for devices that are not here, and their code is read: toys first, then every kernel of ours."""
+"""Kernels are compiled for devices that are not here, and their code is read: toys; ours are in `test_kernel_code`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,25 @@ from typing import Any
 import pytest
 import toy_kernels
 
-from tidemark_kernels.compiled import compiling, discovery, readings, table
+from tidemark_kernels.compiled import compiling, disassembly, discovery, readings, table
 
-ROOT = Path(__file__).resolve().parents[3]
+TOGETHER = """
+import tempfile
+import toy_kernels
+from tidemark_kernels.compiled import compiling, disassembly, machine_code
+
+for target in (80, 90):
+    cubins = [compiling.compiled(one, target).cubin for one in toy_kernels.variants() if target in one.targets]
+    for cubin, text in zip(cubins, disassembly.texts(cubins, target), strict=True):
+        assert machine_code.read(disassembly.texts([cubin], target)[0]) == machine_code.read(text)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(cubin)
+            file.flush()
+            whole = compiling.tool("nvdisasm", "-c", file.name)
+        names = [[name for _, name, _ in machine_code.INSTRUCTION.findall(one)] for one in (text, whole)]
+        assert names[0] == names[1] != []
+        print(len(cubins))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +79,31 @@ def test_a_kernel_that_does_not_compile_ends_the_reading_with_its_message(
         readings.of_jobs(tmp_path, [("product[64]", "sm_80")], modules=["broken_toys"])
 
 
+def test_binaries_that_are_disassembled_together_say_what_they_say_alone() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(Path(toy_kernels.__file__).parent)
+    command = [sys.executable, "-c", TOGETHER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["4", "4", "4", "4", "1"]
+
+
+@pytest.mark.parametrize(
+    ("cubin", "message"),
+    [(b"PTX", "begins with b'PTX', expected b'.x7fELF"), (Path("/bin/sh").read_bytes(), "has code in")],
+)
+def test_what_is_no_binary_of_one_kernel_is_refused(cubin: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        disassembly.code(cubin)
+
+
+def test_a_disassembly_without_some_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disassembly, "code", lambda cubin: cubin)
+    monkeypatch.setattr(compiling, "tool", lambda *_: "        /*0000*/  NOP ;\n        /*0020*/  EXIT ;\n")
+    with pytest.raises(ValueError, match="nvdisasm gave 1 instructions for 32 bytes of code at 0x0"):
+        disassembly.texts([bytes(32), bytes(16)], 90)
+
+
 def test_interpreted_kernels_are_not_compiled() -> None:
     with pytest.raises(RuntimeError, match="TRITON_INTERPRET is set"):
         compiling.compiled(toy_kernels.variants()[0], 90)
@@ -87,18 +128,3 @@ def test_the_key_of_a_form_is_of_what_its_code_is_made_from(tmp_path: Path, monk
 def test_names_of_forms_are_unique() -> None:
     with pytest.raises(ValueError, match="two variants are named 'product"):
         discovery.variants(["toy_kernels", "toy_kernels"])
-
-
-@pytest.mark.slow
-def test_the_table_of_generated_code_is_that_of_todays_kernels() -> None:
-    """It compiles what changed since the table was written, and one form of each kernel. No device is needed."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "scripts/kernel_code.py", "--check"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

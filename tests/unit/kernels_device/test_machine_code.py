@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from typing import Any
 
 import pytest
 
 from tidemark_kernels.compiled import machine_code, occupancy, table
 
 LOOP = """\
-.text.kernel:
-        /*0000*/                   LDG.E R2, desc[UR14][R6.64] ;
-.L_x_1:
-        /*0010*/                   LDGSTS.E.BYPASS.LTC128B.128 [R11], desc[UR14][R6.64], P1 ;
-        /*0020*/              @!P0 LDG.E.U8 R2, desc[UR14][R6.64] ;
-        /*0030*/                   LDG.E.64.CONSTANT R2, desc[UR14][R6.64] ;
-        /*0040*/                   LDG.E R2, desc[UR14][R6.64+0x20] ;
-        /*0050*/                   HMMA.16816.F32.BF16 R24, R4, R8, R24 ;
-        /*0060*/              @!P0 BRA `(.L_x_1) ;
-        /*0070*/                   STL.64 [R1], R2 ;
-        /*0080*/                   BRA `(.L_x_2) ;
-        /*0090*/                   LDG.E.128 R2, desc[UR14][R6.64] ;
-.L_x_2:
-        /*00a0*/                   EXIT ;
+        /*1000*/                   LDG.E R2, desc[UR14][R6.64] ;
+        /*1010*/                   LDGSTS.E.BYPASS.LTC128B.128 [R11], desc[UR14][R6.64], P1 ;
+        /*1020*/              @!P0 LDG.E.U8 R2, desc[UR14][R6.64] ;
+        /*1030*/                   LDG.E.64.CONSTANT R2, desc[UR14][R6.64] ;
+        /*1040*/                   LDG.E R2, desc[UR14][R6.64+0x20] ;
+        /*1050*/                   HMMA.16816.F32.BF16 R24, R4, R8, R24 ;
+        /*1060*/              @!P0 BRA 0x1010 ;
+        /*1070*/                   STL.64 [R1], R2 ;
+        /*1080*/                   BRA 0x10a0 ;
+        /*1090*/                   LDG.E.128 R2, desc[UR14][R6.64] ;
+        /*10a0*/                   EXIT ;
 """
 
 
@@ -40,13 +39,13 @@ def test_matrix_instructions_and_spills_are_counted() -> None:
 
 
 def test_without_loads_in_loops_all_loads_count() -> None:
-    code = machine_code.read("\n".join(line for line in LOOP.splitlines() if "L_x_1" not in line))
+    code = machine_code.read("\n".join(line for line in LOOP.splitlines() if "BRA 0x1010" not in line))
     assert code.loads == {16: 2, 8: 1, 4: 2, 1: 1}
 
 
 def test_of_loops_in_a_loop_the_inner_ones_count() -> None:
     """A program that takes one piece of work after the other is a loop as a whole."""
-    around = ".L_x_0:\n" + LOOP.replace("EXIT ;", "@!P0 BRA `(.L_x_0) ;")
+    around = LOOP.replace("EXIT ;", "@!P0 BRA 0x1000 ;")
     assert machine_code.read(around).loads == machine_code.read(LOOP).loads
 
 
@@ -103,7 +102,7 @@ RULES = {"is_hot": True, "wide_loads": True, "tensor_cores": True}
 
 def made_table() -> table.Table:
     targets = ("sm_80", "sm_90")
-    form = {"rules": dict(RULES), "key": "1", "kernel": "jit.kernel", "targets": targets}
+    form = {"rules": dict(RULES), "key": "1", "kernel": "jit.file.kernel", "targets": targets}
     return table.of(VERSIONS, {"kernel[a]": form}, {("kernel[a]", target): dict(READING) for target in targets})
 
 
@@ -139,22 +138,14 @@ def test_what_moved_is_named_with_before_and_after() -> None:
     now["kernels"]["kernel[a]"]["targets"]["sm_90"].update(registers=128, programs=4)
     now["kernels"]["kernel[b]"] = copy.deepcopy(now["kernels"]["kernel[a]"])
     before["kernels"]["kernel[c]"] = copy.deepcopy(before["kernels"]["kernel[a]"])
-    del now["kernels"]["kernel[a]"]["targets"]["sm_80"]  # was not read
+    del now["kernels"]["kernel[a]"]["targets"]["sm_80"]
     assert table.moved(before, now) == [
         "kernel[b]: is not in the table",
         "kernel[c]: is in the table, but no kernel has such a form",
         "kernel[a] for sm_90: registers 96 -> 128 (of a thread; more of them, fewer programs at a time)",
         "kernel[a] for sm_90: programs 5 -> 4 (at a time on one multiprocessor)",
+        "kernel[a] for sm_80: is in the table, but the form is for no such target",
     ]
-
-
-def test_what_was_not_read_is_taken_from_the_table() -> None:
-    before, now = made_table(), made_table()
-    before["kernels"]["kernel[a]"]["targets"]["sm_80"]["registers"] = 7
-    del now["kernels"]["kernel[a]"]["targets"]["sm_80"]
-    now["kernels"]["kernel[a]"]["targets"]["sm_90"]["registers"] = 8
-    merged = table.merged(before, now)["kernels"]["kernel[a]"]["targets"]
-    assert {target: one["registers"] for target, one in merged.items()} == {"sm_80": 7, "sm_90": 8}
 
 
 def test_another_compiler_is_not_compared() -> None:
@@ -164,25 +155,65 @@ def test_another_compiler_is_not_compared() -> None:
     assert table.moved(before, now) == []
 
 
-def test_what_changed_must_be_compiled() -> None:
-    kernels = {"kernel[a]": "jit.kernel", "kernel[b]": "jit.kernel", "z": "jit.z"}
+def test_what_has_the_same_source_and_compiler_is_known() -> None:
     listing = {
-        name: {"rules": RULES, "key": "1", "kernel": kernel, "targets": ["sm_80", "sm_90"]}
-        for name, kernel in kernels.items()
+        name: {"rules": RULES, "key": "1", "kernel": "jit.file.kernel", "targets": ["sm_80", "sm_90"]}
+        for name in ("kernel[a]", "kernel[b]")
     }
     before = made_table()
-    new = [("kernel[b]", "sm_80"), ("kernel[b]", "sm_90"), ("z", "sm_80"), ("z", "sm_90")]
-    assert table.stale(before, VERSIONS, listing) == new
+    before["kernels"]["kernel[a]"]["targets"]["sm_90"]["registers"] = 128
+    both = {("kernel[a]", "sm_80"): READING, ("kernel[a]", "sm_90"): {**READING, "registers": 128}}
+    assert table.known(before, VERSIONS, listing) == both
+    assert table.known(before, {**VERSIONS, "ptxas": "13"}, listing) == {}
+    listing["kernel[a]"]["targets"] = ["sm_90"]
+    assert table.known(before, VERSIONS, listing) == {("kernel[a]", "sm_90"): both["kernel[a]", "sm_90"]}
     listing["kernel[a]"]["key"] = "2"
-    assert table.stale(before, VERSIONS, listing) == [("kernel[a]", "sm_80"), ("kernel[a]", "sm_90"), *new]
-    listing["kernel[a]"]["key"] = "1"
-    del before["kernels"]["kernel[a]"]["targets"]["sm_80"]
-    assert table.stale(before, VERSIONS, listing) == [("kernel[a]", "sm_80"), *new]
-    assert table.sample(listing) == [("kernel[a]", "sm_90"), ("z", "sm_90")]
+    assert table.known(before, VERSIONS, listing) == {}
+
+
+def test_forms_are_chosen_by_the_file_of_their_kernel() -> None:
+    made = made_table()
+    other = copy.deepcopy(made["kernels"]["kernel[a]"])
+    made["kernels"]["other[a]"] = {**other, "kernel": "jit.pages.move"}
+    made["kernels"]["kernel[a]"]["kernel"] = "jit.attention.attend"
+    assert table.modules(made["kernels"]) == {"attention", "pages"}
+    assert list(table.of_modules(made, ["pages"])["kernels"]) == ["other[a]"]
+    assert table.of_modules(made, []) == made
+
+
+def lacking(*path: str) -> str:
+    """The text of a table without one part."""
+    made: Any = made_table()
+    inner = made
+    for part in path[:-1]:
+        inner = inner[part]
+    del inner[path[-1]]
+    return json.dumps(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1 is not JSON"),
+        ("| a | table |", "line 1, column 1 is not JSON"),
+        (table.text(made_table())[:200], "is not JSON (.*); is it cut"),
+        ("[]", "the table is [], expected a mapping with compiler, kernels"),
+        (lacking("kernels"), "the table lacks 'kernels'"),
+        (lacking("compiler", "ptxas"), "compiler lacks 'ptxas', expected triton, ptxas"),
+        (lacking("kernels", "kernel[a]", "key"), "kernel[a] lacks 'key'"),
+        (lacking("kernels", "kernel[a]", "rules", "is_hot"), "kernel[a], rules lacks 'is_hot'"),
+        (lacking("kernels", "kernel[a]", "targets", "sm_90", "loads"), "kernel[a] for sm_90 lacks 'loads'"),
+        (json.dumps(made_table()).replace("32768", '"32 KiB"'), "shared_bytes is '32 KiB', expected int"),
+        (json.dumps(made_table()).replace('"matrix"', '"matrices": 1, "matrix"'), "has ['matrices'], expected"),
+    ],
+)
+def test_a_broken_table_says_what_is_broken_and_where(text: str, message: str) -> None:
+    with pytest.raises(table.TableError, match=re.escape(message).replace(re.escape("(.*)"), "(.*)")):
+        table.parsed(text)
 
 
 def test_the_text_is_the_table() -> None:
-    assert json.loads(table.text(made_table())) == made_table()
+    assert table.parsed(table.text(made_table())) == made_table()
     assert "| a | hot, wide, matrix | 96 r · 32 KiB · 5 programs (31 %) · 90 % wide · HMMA:32 |" in table.page(
         made_table()
     )
