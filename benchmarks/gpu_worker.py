@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -177,24 +178,34 @@ def swap(bench: Bench) -> Iterator[Row]:
 
 
 def guesses(bench: Bench) -> Iterator[Row]:
-    """What a step costs that computes several tokens of each sequence, as verifying guesses does: the number of tokens
-    that must come of it for guessing to pay. Times are the device's."""
+    """What a step costs that checks guesses: the number of tokens that must come of it for guessing to pay. Beside it
+    the same tokens computed as one chunk, which reads keys and values once, and is launched kernel by kernel."""
     worker = made(bench).worker
-    context = bench.size(2048, 20)
-    for count in bench.some((1, 32), (1,)):
+    for count, context in bench.some(((1, 2048), (1, 16_384), (8, 2048), (32, 2048)), ((1, 20),)):
         alone = 0.0
-        for tokens in bench.some((1, 2, 3, 5, 9), (1, 2)):
-            joined(bench, worker, count, context)
-            plan = chunks_of(worker, count, context, tokens)
-            times = sorted(worker.execute(plan).execute_seconds for _ in range(bench.size(7, 1)))
-            seconds = times[len(times) // 2]
+        for num_guesses in bench.some((0, 1, 2, 4, 8), (0, 1)):
+            times = [checked(bench, worker, count, context, num_guesses) for _ in range(bench.size(7, 1))]
+            chunk = chunks_of(worker, count, context, num_guesses + 1)
+            as_chunk = [worker.execute(chunk).execute_seconds for _ in range(bench.size(7, 1))]
+            seconds = statistics.median(times)
             alone = alone or seconds
             yield {
                 "batch": f"{count} x {context}",
-                "tokens each": tokens,
+                "guesses each": num_guesses,
                 "ms a step": 1e3 * seconds,
                 "pays from so many tokens a step": seconds / alone,
+                "ms as one chunk": 1e3 * statistics.median(as_chunk),
             }
+
+
+def checked(bench: Bench, worker: device_worker.DeviceWorker, count: int, context: int, num_guesses: int) -> float:
+    """Seconds of a step that checks so many guesses of each sequence, from the end of the step before; without any, of
+    a decode."""
+    joined(bench, worker, count, context)
+    if not num_guesses:
+        return worker.execute(step_plan.StepPlan(step=1, decodes=tuple(range(count)))).execute_seconds
+    asked = tuple(step_plan.Verification(slot, num_guesses, (1,) * num_guesses) for slot in range(count))
+    return worker.execute(step_plan.StepPlan(step=1, verifications=asked)).execute_seconds
 
 
 def chunks_of(worker: device_worker.DeviceWorker, count: int, context: int, tokens: int) -> step_plan.StepPlan:

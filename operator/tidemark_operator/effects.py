@@ -5,15 +5,14 @@ Setting one is never silently ignored: status says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import pydantic
 from pydantic.fields import FieldInfo
 
 from tidemark_operator import api
+from tidemark_runtime.planning import vendors
 
 _NO_EFFECT: dict[str, str] = {
     "model.source.huggingFace": "models are not fetched from a hub; put the files on a volume",
@@ -64,7 +63,6 @@ _REFUSED_ON_A_DEVICE: dict[str, tuple[frozenset[str], str]] = {
         "only a processor rounds activations; set it to int8_weight_only",
     ),
     "kvCache.dtype": (frozenset({"int4"}), "no kernel of a device reads 4 bits; set it to int8 or fp8_e4m3"),
-    "speculative.method": (frozenset({"ngram", "draft"}), "guesses are checked on a processor only; set it to none"),
 }
 """Values that act on a processor, while an engine on a device ends with them -> why, and what to set."""
 
@@ -123,27 +121,12 @@ def unsupported(service: api.InferenceService, *, local: bool = False) -> list[S
     return found
 
 
-DEVICES_OF_RESOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "nvidia.com/": "cuda",
-        "amd.com/": "cuda",  # as torch spells it where it is built for ROCm
-        "gpu.intel.com/": "xpu",
-        "huawei.com/": "npu",
-        "mthreads.com/": "musa",
-        "cambricon.com/": "mlu",
-    }
-)
-"""How a device plugin's resources begin -> `hardware.device` of the engine."""
-
-WITHOUT_KERNELS = frozenset({"npu", "musa", "mlu"})
-"""Devices for which no Triton is known to compile our kernels: `hardware.strictKernels`, true by default, ends them."""
-
-
 def device_of(resource_name: str) -> str:
     """`hardware.device` of the engine; `auto` for a resource that is not known."""
     if resource_name == "cpu":
         return "cpu"
-    return next((kind for start, kind in DEVICES_OF_RESOURCES.items() if resource_name.startswith(start)), "auto")
+    found = vendors.of_resource(resource_name)
+    return "auto" if found is None else found[0]
 
 
 def refusals(service: api.InferenceService) -> list[Refusal]:
@@ -157,13 +140,13 @@ def refusals(service: api.InferenceService) -> list[Refusal]:
         for path, (values, why) in _REFUSED_ON_A_DEVICE.items()
         if (value := _value(spec, path)) in values
     ]
-    if hardware.count > 1:
-        why = "this version computes on one; set it to 1, and raise replicas"
-        found.append(Refusal("spec.hardware.count", hardware.count, "devices", why))
+    if hardware.count > 1 and spec.speculative.method == "draft":
+        why = "a draft model guesses on one device; set it to ngram or none, or hardware.count to 1"
+        found.append(Refusal("spec.speculative.method", "draft", "several devices", why))
     if hardware.strict_kernels is False:
         return found
     size = spec.kv_cache.block_size
-    if device in WITHOUT_KERNELS:
+    if device in vendors.VENDORS and not vendors.VENDORS[device].has_kernels:
         why = (
             "no kernel of ours is known to compile for it; set hardware.strictKernels to false, and plain torch "
             "computes, many times slower"
@@ -175,8 +158,15 @@ def refusals(service: api.InferenceService) -> list[Refusal]:
     return found
 
 
+def refused_of_kv(service: api.InferenceService) -> tuple[frozenset[str], str]:
+    """Dtypes of KV memory, whatever names them, that the engine of `service` refuses, and why; none on a processor."""
+    if device_of(service.spec.hardware.resource_name) == "cpu":
+        return frozenset(), ""
+    return _REFUSED_ON_A_DEVICE["kvCache.dtype"]
+
+
 def _unknown_resource(resource_name: str) -> str:
-    known = ", ".join(DEVICES_OF_RESOURCES)
+    known = ", ".join(start for vendor in vendors.VENDORS.values() for start in vendor.resources)
     return (
         f"spec.hardware.resourceName: {resource_name}: the engine does not know whose device that is. It takes the "
         f"accelerator that it sees, or the processor where it sees none. Resources that it knows begin with {known}."

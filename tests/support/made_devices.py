@@ -69,6 +69,9 @@ class WrittenEvent:
     def synchronize(self) -> None:
         self.log.append(f"host waits {self.number}")
 
+    def query(self) -> bool:
+        return True
+
     def elapsed_time(self, other: WrittenEvent) -> float:
         return float(other.at - self.at)
 

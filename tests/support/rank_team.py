@@ -112,12 +112,15 @@ class Team:
 class Asked:
     """An engine around a worker, turned by hand, and what it answered."""
 
-    def __init__(self, worker: interface.Worker, settings: config.EngineConfig) -> None:
-        self.thread = worker_thread.WorkerThread(lambda: worker)
+    def __init__(
+        self, worker: interface.Worker | None, settings: config.EngineConfig, steps: worker_thread.Steps | None = None
+    ) -> None:
+        """`steps`: of a device, instead of a worker."""
+        self.thread = steps or worker_thread.WorkerThread(lambda: _given(worker))
         self.core = core_engine.CoreEngine(
             settings.scheduler,
             self.thread,
-            max_context_tokens=worker.facts.max_context_tokens,
+            max_context_tokens=self.thread.facts.max_context_tokens,
             prefix_caching=settings.kv_cache.prefix_caching,
             speculative=settings.speculative,
         )
@@ -140,6 +143,11 @@ class Asked:
     def _take(self, outputs: Sequence[messages.SequenceOutput]) -> None:
         for output in outputs:
             self.outputs[output.id].append(output)
+
+
+def _given(worker: interface.Worker | None) -> interface.Worker:
+    assert worker is not None
+    return worker
 
 
 PROMPTS = [[(7 * index + 3 * place) % 101 for place in range(9 + 6 * index)] for index in range(5)]

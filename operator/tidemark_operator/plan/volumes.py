@@ -11,6 +11,9 @@ from tidemark_operator.plan import facts as facts_
 
 _SECRET_MODE = 0o440
 """Root's, and the engine's by `fsGroup`; nobody else's."""
+_SHARED_MEMORY_LIMIT = "1Gi"
+"""What NCCL and its like use of /dev/shm, some ten megabytes for each pair of devices, with room to spare. A container
+has 64 MiB there without a volume. It is memory of the pod, as far as it is used."""
 _SCRATCH_LIMIT = "1Gi"
 """Of the node's disk, for compiled kernels and for temporary files each: a pod that fills it is evicted."""
 
@@ -42,7 +45,7 @@ def has_model_store(service: api.InferenceService, facts: facts_.Facts) -> bool:
 
 
 def _volumes(service: api.InferenceService, engine: engine_config.Engine, facts: facts_.Facts) -> list[_Volume]:
-    return [*_inputs(service, engine), *_models(service, facts), *_scratch()]
+    return [*_inputs(service, engine), *_models(service, facts), *_scratch(), *_shared_memory(service.spec.hardware)]
 
 
 def _inputs(service: api.InferenceService, engine: engine_config.Engine) -> list[_Volume]:
@@ -82,6 +85,14 @@ def _scratch() -> list[_Volume]:
         _Volume(name, path, {"emptyDir": {"sizeLimit": _SCRATCH_LIMIT}}, read_only=False)
         for name, path in (("cache", layout.CACHE_DIR), ("tmp", "/tmp"))
     ]
+
+
+def _shared_memory(hardware: api.Hardware) -> list[_Volume]:
+    """By which the processes of several devices hand each other what they compute. Those on a processor do not."""
+    if hardware.resource_name == "cpu" or hardware.count == 1:
+        return []
+    memory = {"emptyDir": {"medium": "Memory", "sizeLimit": _SHARED_MEMORY_LIMIT}}
+    return [_Volume("shared-memory", "/dev/shm", memory, read_only=False)]
 
 
 def _model(spec: api.Spec) -> _Volume | None:

@@ -251,7 +251,7 @@ class EngineClient:
         await self._take_what_is_left()
         if self._failure is None and (code != 0 or not self._ending):
             for_memory = code == -signal.SIGKILL and cpu.num_killed_for_memory() > self._num_killed
-            self._failure = _KILLED_FOR_MEMORY if for_memory else _describe_exit(code)
+            self._failure = _KILLED_FOR_MEMORY if for_memory else describe_exit(code)
             self._failure_kind = (errors.OutOfMemory if for_memory else errors.EngineDead).__name__
         message = self._failure or "the engine was stopped"
         for request_id, queue in self._queues.items():
@@ -305,11 +305,18 @@ _KILLED_FOR_MEMORY = (
 )
 
 
-def _describe_exit(code: int) -> str:
+def describe_exit(code: int) -> str:
+    """Why the engine process is gone, as far as its exit code (negative: the signal) tells, and what to do."""
     if code == -signal.SIGKILL:
         return (
             "the engine process was killed (SIGKILL): most often the system or the container ran out of memory; "
             "lower kvCache.memory or raise the memory limit"
+        )
+    if code == -signal.SIGBUS:
+        return (
+            "the engine process ended by signal SIGBUS: most often a file of a model was cut off or written over while "
+            "it was served, since weights are read where the file is mapped; restore the file, and bring a new one "
+            "under another name, or by renaming"
         )
     if code < 0:
         return f"the engine process ended by signal {signal.Signals(-code).name}"

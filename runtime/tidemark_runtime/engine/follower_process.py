@@ -6,6 +6,7 @@ Started by `followers` as `python -m tidemark_runtime.engine.follower_process`, 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pathlib
 import signal
@@ -14,11 +15,12 @@ import traceback
 
 import msgspec
 
-from tidemark_runtime import config_parsing, errors
+from tidemark_runtime import errors
 from tidemark_runtime.engine import followers, logs, parent_death
 from tidemark_runtime.model import parallel as model_parallel
 from tidemark_runtime.model import sources
 from tidemark_runtime.worker import (
+    device_follower,
     follower,
     parallel,
     process_group,
@@ -51,12 +53,16 @@ def main() -> int:
 
 
 def _run(launch: followers.Launch, folder: pathlib.Path, link: rank_links.OtherLink) -> None:
-    settings = config_parsing.parse(launch.settings)
+    settings = followers.settings_of(launch)
     logs.set_up(settings.server.log_level)
     source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
     shard = model_parallel.Shard(launch.rank, launch.size)
     group = process_group.of_device(settings.hardware.device, shard, folder)
-    follower.Follower(parallel.Start(settings, source, torch_worker.load), group, link).run()
+    if launch.device == "cpu":
+        follower.Follower(parallel.Start(settings, source, torch_worker.load), group, link).run()
+        return
+    load = importlib.import_module(followers.OF_DEVICES).load_rank
+    device_follower.DeviceFollower(settings, source, load, group, link).run()
 
 
 if __name__ == "__main__":

@@ -294,7 +294,7 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
     memory_limit_bytes: int = 0
     """What the pod may use; 0: not known."""
     page_bytes_by_dtype: dict[str, int] = {}
-    """How K and V share a page; they sum to `page_bytes`."""
+    """How K and V share a page; they sum to `page_bytes`, but for dtypes that only other devices' pages have."""
 
 
 class KernelPaths(msgspec.Struct, frozen=True, tag="kernels"):

@@ -74,7 +74,7 @@ class EngineProcess:
         launch = self._launch
         source = sources.ModelSource(launch.source_kind, pathlib.Path(launch.source_path), launch.source_name)
         others = followers.Followers(settings, source, self._ranks_folder)
-        worker = workers.start(settings, source, self._send_progress, others.create)
+        worker = workers.start(settings, self._send_progress, others)
         engine = core_engine.CoreEngine(
             settings.scheduler,
             worker,
@@ -177,18 +177,19 @@ def _ready(facts: interface.WorkerFacts, settings: config.EngineConfig) -> messa
         memory_limit_bytes=facts.memory_limit_bytes,
         num_pages=facts.num_pages,
         block_size=facts.layout.block_size,
-        page_bytes=facts.layout.page_bytes,
+        page_bytes=facts.page.total,
         max_context_tokens=facts.max_context_tokens,
         max_request_tokens=min(facts.max_context_tokens, capacity),
         shape=_shape(facts),
-        page_bytes_by_dtype=facts.layout.page_bytes_by_dtype,
+        page_bytes_by_dtype=dict(facts.page.by_dtype),
     )
 
 
 def _shape(facts: interface.WorkerFacts) -> status.ModelShape | None:
     if facts.shape is None:
         return None
-    return status.ModelShape(**dataclasses.asdict(facts.shape), kv_token_bytes=facts.layout.token_bytes)
+    token_bytes = facts.page.total / facts.layout.block_size
+    return status.ModelShape(**dataclasses.asdict(facts.shape), kv_token_bytes=token_bytes)
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ import torch
 from tidemark_runtime import errors
 from tidemark_runtime.model import gguf_decode, gguf_file, packed_groups, packing, safetensors_file, sources, tensors
 from tidemark_runtime.model import spec as model_spec
+from tidemark_runtime.planning import safetensors_header
 
 
 class Checkpoint(Protocol):
@@ -46,6 +47,12 @@ class Checkpoint(Protocol):
 
     def tensor(self, name: str) -> tensors.HostTensor:
         """Decoded now; dense ones are views of the mapped file. Raises CorruptModel naming a missing tensor."""
+        ...
+
+    def part(self, name: str, dim: int, own: range, total: int) -> tensors.HostTensor | None:
+        """`own` of the `total` outputs (`dim` 0) or inputs (1) of a quantized matrix, of which nothing else is
+        unpacked. None for a dense tensor, and where the format does not allow it: the part is then to be cut from
+        `tensor`, which says what is wrong with the whole."""
         ...
 
     def release(self, name: str) -> None:
@@ -92,6 +99,19 @@ class GGUFCheckpoint:
         num_heads = _rotated_heads(name, self.spec) if self._interleaved else 0
         return _half_split_rows(found, num_heads) if num_heads else found
 
+    def part(self, name: str, dim: int, own: range, total: int) -> tensors.HostTensor | None:
+        stored = self._stored_names.get(name)
+        info = None if stored is None else self._file.tensors[stored]
+        if info is None or len(info.shape) != 2 or info.shape[dim] != total:
+            return None
+        num_heads = _rotated_heads(name, self.spec) if self._interleaved else 0
+        if num_heads and (dim != 0 or total % num_heads or len(own) % (total // num_heads)):
+            return None
+        found = gguf_decode.decode_part(info, dim, own)
+        if found is None or not num_heads:
+            return found
+        return _half_split_rows(found, len(own) * num_heads // total)
+
     def release(self, name: str) -> None:
         self._file.release(self._stored_names[name])
 
@@ -129,8 +149,7 @@ class SafetensorsCheckpoint:
     def tensor(self, name: str) -> tensors.HostTensor:
         parts = self._parts.get(name)
         if parts is not None and self.packed is not None:
-            read = {part: self._file_of[stored].tensor(stored) for part, stored in parts.items()}
-            return packed_groups.decode(f"{self._folder}: {name.removesuffix('.weight')}", read, self.packed)
+            return packed_groups.decode(self._shown(name), self._read(parts), self.packed)
         if name not in self._names:
             raise errors.CorruptModel(f"{self._folder}: the tensor {name} is missing")
         found = self._file_of[name].tensor(name)
@@ -141,9 +160,23 @@ class SafetensorsCheckpoint:
             )
         return found
 
+    def part(self, name: str, dim: int, own: range, total: int) -> tensors.HostTensor | None:
+        parts = self._parts.get(name)
+        if parts is None or self.packed is None:
+            return None
+        cut = packed_groups.cut(self._read(parts), self.packed, dim, own, total)
+        return None if cut is None else packed_groups.decode(self._shown(name), cut, self.packed)
+
     def release(self, name: str) -> None:
         for stored in self._stored(name):
             self._file_of[stored].release(stored)
+
+    def _read(self, parts: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        """As views of the file."""
+        return {part: self._file_of[stored].tensor(stored) for part, stored in parts.items()}
+
+    def _shown(self, name: str) -> str:
+        return f"{self._folder}: {name.removesuffix('.weight')}"
 
     def _stored(self, name: str) -> tuple[str, ...]:
         """The file's tensors that make this one."""
@@ -237,8 +270,7 @@ def _packed_parts(
     }
 
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
+_INDEX, _SINGLE = safetensors_header.INDEX, safetensors_header.SINGLE
 
 
 def _open_files(folder: Path) -> tuple[safetensors_file.SafetensorsFile, ...]:

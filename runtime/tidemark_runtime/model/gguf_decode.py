@@ -34,18 +34,32 @@ def decode(info: gguf_file.TensorInfo) -> tensors.HostTensor:
     data = torch.from_numpy(info.data)
     if info.type_name in _DENSE:
         return data.view(_DENSE[info.type_name]).view(info.shape)
-    return _decode_grouped(data, info, _GROUPED[info.type_name])
-
-
-def _decode_grouped(data: torch.Tensor, info: gguf_file.TensorInfo, kind: _GroupedType) -> tensors.Grouped:
-    width = info.shape[-1]
     num_rows = info.shape[0] if len(info.shape) > 1 else 1
-    row_bytes = info.num_bytes // num_rows
+    return _decode_grouped(data.view(num_rows, -1), info.shape[-1], info.type_name)
+
+
+def decode_part(info: gguf_file.TensorInfo, dim: int, own: range) -> tensors.Grouped | None:
+    """Rows (`dim` 0) or inputs (1) `own` of a matrix in groups, and nothing else of it is unpacked. None for a dense
+    one, of which a part is a view anyway, and where `own` begins or ends inside of a block."""
+    if info.type_name in _DENSE or len(info.shape) != 2 or own.stop > info.shape[dim]:
+        return None
+    rows = torch.from_numpy(info.data).view(info.shape[0], -1)
+    if dim == 0:
+        return _decode_grouped(rows[own.start : own.stop], info.shape[1], info.type_name)
     block_bytes = _BLOCK_BYTES[info.type_name]
+    block_elements = info.shape[1] * block_bytes // rows.shape[1]
+    if own.start % block_elements or own.stop % block_elements:
+        return None
+    first, end = (at // block_elements * block_bytes for at in (own.start, own.stop))
+    return _decode_grouped(rows[:, first:end], len(own), info.type_name)
+
+
+def _decode_grouped(rows: torch.Tensor, width: int, type_name: str) -> tensors.Grouped:
+    """`rows`: uint8 [N, bytes of a row of `width` elements]."""
+    num_rows, kind, block_bytes = len(rows), _GROUPED[type_name], _BLOCK_BYTES[type_name]
     quants = torch.empty(num_rows, width, dtype=torch.uint8 if kind.bits == 4 else torch.int8)
     scales = torch.empty(num_rows, width // kind.group_size)
     mins = torch.empty_like(scales) if kind.has_mins else None
-    rows = data.view(num_rows, row_bytes)
     rows_at_a_time = max(1, _ELEMENTS_AT_A_TIME // width)
     for start in range(0, num_rows, rows_at_a_time):
         some = slice(start, min(num_rows, start + rows_at_a_time))

@@ -49,6 +49,51 @@ def decode(name: str, parts: Mapping[str, torch.Tensor], how: packing.Packing) -
     return _gptq(name, parts, how)
 
 
+def cut(
+    parts: Mapping[str, torch.Tensor], how: packing.Packing, dim: int, own: range, total: int
+) -> Mapping[str, torch.Tensor] | None:
+    """Those of `own` of the matrix's `total` outputs (`dim` 0) or inputs (1), as views: what `decode` makes of them is
+    that part of what it makes of the whole.
+
+    None where that cannot be: parts that do not fit each other (`decode` says what is wrong), words or groups that
+    would be cut, inputs in act-order.
+    """
+    if not all(part in parts and parts[part].dim() == 2 for part in REQUIRED):
+        return None
+    a_word = _WORD_BITS // how.bits
+    packs_outputs = how.method == packing.AWQ
+    rows, columns = parts["qweight"].shape
+    inputs, outputs = (rows, columns * a_word) if packs_outputs else (rows * a_word, columns)
+    if (outputs, inputs)[dim] != total or own.start % a_word or own.stop % a_word:
+        return None
+    words = slice(own.start // a_word, own.stop // a_word)
+    whole = slice(own.start, own.stop)
+    if dim == 0:
+        found = {
+            "qweight": parts["qweight"][:, words if packs_outputs else whole],
+            "qzeros": parts["qzeros"][:, words],
+            "scales": parts["scales"][:, whole],
+        }
+        return {**parts, **found}
+    groups = slice(0, 1)
+    if how.group_size != packing.WHOLE_ROW:
+        if own.start % how.group_size or own.stop % how.group_size:
+            return None
+        groups = slice(own.start // how.group_size, own.stop // how.group_size)
+    found = {
+        "qweight": parts["qweight"][whole if packs_outputs else words],
+        "qzeros": parts["qzeros"][groups],
+        "scales": parts["scales"][groups],
+    }
+    order = parts.get("g_idx")
+    if order is not None:
+        in_place = torch.arange(inputs, dtype=order.dtype) // how.group_of(inputs)
+        if order.shape != in_place.shape or not torch.equal(order, in_place):
+            return None
+        found["g_idx"] = order[whole] - groups.start
+    return found
+
+
 def _awq(name: str, parts: Mapping[str, torch.Tensor], how: packing.Packing) -> tensors.Grouped:
     qweight = parts["qweight"]
     a_word = _WORD_BITS // how.bits

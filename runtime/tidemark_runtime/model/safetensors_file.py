@@ -6,9 +6,7 @@ near one copy of the weights), and because every defect must name the file and t
 
 from __future__ import annotations
 
-import json
 import mmap
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import torch
 
 from tidemark_runtime import errors
 from tidemark_runtime.model import mapping
+from tidemark_runtime.planning import safetensors_header
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
@@ -29,7 +28,6 @@ DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
         "I64": torch.int64,
     },
 )
-_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +64,15 @@ class SafetensorsFile:
 
 
 def _entries(path: Path, data: mmap.mmap) -> dict[str, Entry]:
-    header_end = _LENGTH.size + (_LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else len(data))
-    if header_end > len(data):
-        raise errors.CorruptModel(
-            f"{path}: the file has {len(data)} bytes, but its header ends at {header_end}: cut off, or not safetensors"
-        )
-    try:
-        header = json.loads(data[_LENGTH.size : header_end])
-    except ValueError as error:
-        raise errors.CorruptModel(f"{path}: the header is not JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise errors.CorruptModel(f"{path}: the header is not a JSON object")
-    header.pop("__metadata__", None)
-    return {name: _entry(path, name, seen, header_end, len(data)) for name, seen in header.items()}
+    header = safetensors_header.parse(path, data)
+    return {name: _entry(path, name, seen, header.data_start, len(data)) for name, seen in header.tensors.items()}
 
 
 def _entry(path: Path, name: str, seen: Any, data_start: int, size_bytes: int) -> Entry:
+    start, end = safetensors_header.place(path, name, seen, data_start)
     try:
         dtype_name, shape = str(seen["dtype"]), tuple(int(size) for size in seen["shape"])
-        start, end = (data_start + int(offset) for offset in seen["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise errors.CorruptModel(f"{path}: the header of tensor {name} is wrong: {seen!r}") from error
     dtype = DTYPES.get(dtype_name)
     if dtype is None:
@@ -99,6 +86,7 @@ def _entry(path: Path, name: str, seen: Any, data_start: int, size_bytes: int) -
         raise errors.CorruptModel(f"{path}: the tensor {name} of shape {list(shape)} cannot lie in {end - start} bytes")
     if end > size_bytes:
         raise errors.CorruptModel(
-            f"{path}: the file has {size_bytes} bytes, but the tensor {name} ends at byte {end}: it is cut off"
+            f"{path}: the file has {size_bytes} bytes, but the tensor {name} ends at byte {end}: it is cut off. "
+            "Fetch it again"
         )
     return Entry(dtype, shape, start, end)

@@ -1,6 +1,7 @@
 """A checkpoint as one rank of several sees it: its own rows or inputs of each matrix, and a spec to match.
 
-What is cut is what the file holds, before it gets the form in which it computes: each rank packs its part alone.
+What is cut is what the file holds, before it gets the form in which it computes: each rank packs its part alone, and
+where the format allows (`Checkpoint.part`) nothing else of a quantized matrix is unpacked.
 Groups are never cut: a group's scale is of all its inputs, and half a group in a form that computes group by group
 would be another number.
 """
@@ -92,14 +93,22 @@ class ShardedCheckpoint:
 
     def tensor(self, name: str) -> tensors.HostTensor:
         """The rank's part. Raises UnsupportedModel where a group would be cut or inputs are in act-order."""
-        found, cut = self._inner.tensor(name), self._cut_of(name)
+        cut = self._cut_of(name)
         if cut is None:
-            return found
+            return self._inner.tensor(name)
+        part = self._inner.part(name, cut.dim, cut.own, cut.total)
+        if part is not None:
+            return part
+        found = self._inner.tensor(name)
         if found.shape[cut.dim] != cut.total:
             raise errors.CorruptModel(
                 f"the tensor {name} has the shape {list(found.shape)}, expected {cut.total} along {_AXES[cut.dim]}"
             )
         return cut_out(name, found, cut, self._shard.size)
+
+    def part(self, name: str, dim: int, own: range, total: int) -> tensors.HostTensor | None:
+        """Of a part there are no parts."""
+        return None
 
     def release(self, name: str) -> None:
         self._inner.release(name)

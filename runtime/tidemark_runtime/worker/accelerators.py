@@ -1,8 +1,8 @@
 """Everything that differs by the vendor of a device, behind one door: memory, streams, events, recorded steps.
 
-`Torch` says it all through `torch.accelerator`, which is the same for every vendor whose device torch knows; VENDORS
-has what that cannot say. `Interpreter` is no device: kernels run in Triton's interpreter on the processor, step after
-step, so that tests run the whole worker where no device is. It is no choice for users.
+`Torch` says it all through `torch.accelerator`, which is the same for every vendor whose device torch knows; VENDORS of
+`planning.vendors` has what that cannot say. `Interpreter` is no device: kernels run in Triton's interpreter on the
+processor, step after step, so that tests run the whole worker where no device is. It is no choice for users.
 
 docs/operations/accelerators.md says what a vendor's row must hold, and which of them have been run.
 """
@@ -12,14 +12,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Protocol
 
 import torch
 
 from tidemark_runtime import config, errors
+from tidemark_runtime.planning import vendors
 
 INTERPRETER = "interpreter"
 """Name of the device that tests ask for."""
@@ -38,6 +39,10 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """The host waits; other threads of Python go on."""
+        ...
+
+    def query(self) -> bool:
+        """Whether it has been reached."""
         ...
 
     def elapsed_time(self, other: Any) -> float:
@@ -128,38 +133,8 @@ class Accelerator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vendor:
-    """What `torch.accelerator` does not say of a device's type."""
-
-    makers: str
-    """Whose devices, for people."""
-    plugin: str
-    """Python package that makes torch know the type; empty: torch itself."""
-    kernels: str = ""
-    """Empty: Triton compiles for it. Else why our kernels do not run there."""
-    no_graphs: str = ""
-    """Empty: steps can be recorded."""
-
-
-_NO_TRITON = "no Triton for this device is known to compile our kernels; each op runs as plain torch, many times slower"
-_NO_GRAPHS = "its plugin offers no recording through torch.accelerator.Graph that we know of; every step is launched"
-
-VENDORS: Mapping[str, Vendor] = MappingProxyType(
-    {
-        "cuda": Vendor(makers="NVIDIA or AMD", plugin=""),
-        "xpu": Vendor(makers="Intel", plugin="", no_graphs=_NO_GRAPHS),
-        "npu": Vendor(makers="Huawei Ascend", plugin="torch_npu", kernels=_NO_TRITON, no_graphs=_NO_GRAPHS),
-        "musa": Vendor(makers="Moore Threads", plugin="torch_musa", kernels=_NO_TRITON, no_graphs=_NO_GRAPHS),
-        "mlu": Vendor(makers="Cambricon", plugin="torch_mlu", kernels=_NO_TRITON, no_graphs=_NO_GRAPHS),
-    }
-)
-"""Type of device, as torch and `hardware.device` spell it -> what is particular to it. A plugin is loaded by torch
-itself when it is imported (entry points `torch.backends`)."""
-
-
 def resolve(wanted: str) -> str:
-    """`hardware.device` with `auto` decided: `cpu`, a type of VENDORS, or `interpreter`.
+    """`hardware.device` with `auto` decided: `cpu`, a type of `vendors.VENDORS`, or `interpreter`.
 
     auto is the accelerator that torch sees, else the processor. Raises ConfigError for one that is not there.
     """
@@ -179,23 +154,44 @@ def resolved(settings: config.EngineConfig) -> config.EngineConfig:
     return dataclasses.replace(settings, hardware=hardware)
 
 
+def check_count(kind: str, wanted: int, key: str) -> None:
+    """Raises ConfigError, naming `key`, where this process sees fewer than `wanted` devices of the type that `resolve`
+    said. Of interpreters there are as many as anybody wants."""
+    if kind == INTERPRETER:
+        return
+    seen = torch.accelerator.device_count()
+    if seen < wanted:
+        remedy = (
+            "Give this machine or container as many, or lower it. In a manifest it is hardware.count, and the device "
+            "plugin gives the pod that many; what hides devices from a process (CUDA_VISIBLE_DEVICES and its like) "
+            "counts, too"
+        )
+        expected = f"at most {seen}: this process sees {seen} of type {kind}, and each rank needs one of its own"
+        raise errors.ConfigError([errors.Problem(key, wanted, expected, remedy)])
+
+
+def collectives_of(kind: str) -> str:
+    """The backend by which several devices of the type that `resolve` said share a model."""
+    return vendors.VENDORS[kind].collectives if kind in vendors.VENDORS else "gloo"
+
+
 def find(kind: str, index: int = 0) -> Accelerator:
     """The device that `resolve` said, number `index` of those that this process sees."""
     if kind == INTERPRETER:
         return Interpreter()
-    return Torch(torch.device(kind, index), VENDORS[kind])
+    return Torch(torch.device(kind, index), vendors.VENDORS[kind])
 
 
 def _seen() -> str:
-    """The type of the accelerator of this machine; empty where there is none, or of a type that is not in VENDORS."""
+    """The type of the accelerator of this machine; empty where there is none, or of a type that is in no row."""
     if not torch.accelerator.is_available():
         return ""
     found = torch.accelerator.current_accelerator()
-    return found.type if found is not None and found.type in VENDORS else ""
+    return found.type if found is not None and found.type in vendors.VENDORS else ""
 
 
 def _missing(wanted: str, seen: str) -> errors.Problem:
-    vendor = VENDORS[wanted]
+    vendor = vendors.VENDORS[wanted]
     torch_for_it = f"torch with {vendor.plugin}" if vendor.plugin else "a torch that is built for it"
     have = f"auto, cpu or {seen}" if seen else "auto or cpu"
     return errors.Problem(
@@ -210,7 +206,7 @@ def _missing(wanted: str, seen: str) -> errors.Problem:
 class Torch:
     """A device through `torch.accelerator`."""
 
-    def __init__(self, device: torch.device, vendor: Vendor) -> None:
+    def __init__(self, device: torch.device, vendor: vendors.Vendor) -> None:
         self.device = device
         self.kernels = vendor.kernels
         self.no_graphs = vendor.no_graphs
@@ -326,6 +322,9 @@ class _HostEvent:
 
     def synchronize(self) -> None:
         """It has been reached."""
+
+    def query(self) -> bool:
+        return True
 
     def elapsed_time(self, other: _HostEvent) -> float:
         return (other.at - self.at) * 1e3

@@ -2,7 +2,8 @@
 
 A copy that the device does by itself needs the host's memory untouched until it is over, so there are several pieces,
 used in turns, each with the event of its last copy. Nobody waits for one in practice: the engine is one step ahead, not
-three.
+three. Only a draft model sends more in a step, some for each guess: it is launched one or two guesses ahead of the
+device, which has something to do all the while.
 """
 
 from __future__ import annotations

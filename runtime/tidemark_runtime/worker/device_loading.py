@@ -3,6 +3,7 @@ first steps."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from tidemark_kernels import device_dispatch
 from tidemark_runtime import config, errors
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import device_linear, parallel, probes, sources
+from tidemark_runtime.model import device_linear, probes, sharded_checkpoint, sources
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.model import weights as model_weights
@@ -21,13 +22,16 @@ from tidemark_runtime.planning import capacity, page_layout
 from tidemark_runtime.worker import (
     accelerators,
     cpu,
+    device_draft_loading,
     device_selftest,
     device_worker,
+    draft_loading,
     interface,
     loading,
     measuring,
     out_of_memory,
     planned,
+    ranks,
     selftest,
 )
 
@@ -52,39 +56,64 @@ def create(
     return worker
 
 
+def load_rank(
+    settings: config.EngineConfig, source: sources.ModelSource, progress: model_weights.Progress, place: ranks.Place
+) -> device_worker.DeviceWorker:
+    """One rank of several, on the device of its number, before its first step. `settings`: of one rank. Raises as
+    `create`."""
+    accelerator = accelerators.find(settings.hardware.device, place.shard.rank)
+    with out_of_memory.told("while the model was loaded"):
+        loaded = load(settings, source, progress, accelerator, place)
+        return device_worker.DeviceWorker(loaded, settings.scheduler.max_num_seqs)
+
+
 def load(
     settings: config.EngineConfig,
     source: sources.ModelSource,
     progress: model_weights.Progress,
     accelerator: accelerators.Accelerator,
+    place: ranks.Place = ranks.ALONE,
 ) -> device_worker.Loaded:
-    """Everything before the first step. Raises as `create`."""
+    """Everything before the first step. `place`: among the ranks that share the model. Raises as `create`."""
     torch.set_num_threads(settings.hardware.threads or cpu.usable_cores())
     checkpoint = checkpoints.open_checkpoint(source)
-    spec, device = checkpoint.spec, accelerator.device
+    spec, device, num_ranks = checkpoint.spec, accelerator.device, place.shard.size
+    if num_ranks > 1:
+        ranks.check_divides(loading.shape_of(spec, 0), num_ranks, settings.hardware.device)
+        checkpoint = sharded_checkpoint.ShardedCheckpoint(checkpoint, place.shard)
     loading.check_packed(settings.model, checkpoint)
     _check_settings(settings)
     max_context_tokens = loading.max_context_of(settings.model, spec)
     dtype = activations_dtype(settings.model.dtype, spec.dtype)
-    pages = loading.pages_of(settings.kv_cache, source, spec, dtype, parallel.ALONE.shard)
+    pages = loading.pages_of(settings.kv_cache, source, spec, dtype, place.shard)
     _check_kv(settings.kv_cache, pages.layout)
     choices = _choose(settings, accelerator, spec, pages.layout, dtype)
     backend = device_backend.Device(device, choices, max_context_tokens)
     policy = device_linear.policy(dtype, settings.model.quantization, has_kernels=not accelerator.kernels)
     factory, kept = device_linear.DeviceFactory(policy, device), probes.Probes()
     with torch.inference_mode():
-        model = model_loading.load(checkpoint, factory, progress, kept, backend)
-    memory = _Memory.of(settings, accelerator, factory.num_bytes)
+        model = model_loading.load(checkpoint, factory, progress, kept, backend, place.group)
+    wanted = draft_loading.Wanted(max_context_tokens, pages.layout.dtype, pages.layout.block_size, num_ranks)
+    drafted = _load_draft(settings, accelerator, wanted, dtype, progress)
+    speculation = device_draft_loading.speculation(settings.speculative, drafted, dtype)
+    memory = _Memory.of(settings, accelerator, factory.num_bytes + speculation.draft_weights_bytes)
     decided = planned.Decided(
-        loading.shape_of(spec, factory.num_bytes),
+        loading.shape_of(spec, factory.num_bytes * num_ranks),
         pages.layout,
         memory.limit_bytes,
         max_context_tokens,
         loading.dtype_name(dtype),
-        on_device=planned.OnDevice(dtype.itemsize, not accelerator.no_graphs),
+        num_devices=num_ranks,
+        on_device=planned.OnDevice(
+            dtype.itemsize, not accelerator.no_graphs and num_ranks == 1, has_kernels=not accelerator.kernels
+        ),
+        speculation=speculation,
     )
-    size = planned.pool_size_of(settings, decided, memory.overhead_bytes)
+    own_size = planned.pool_size_of(settings, decided, memory.overhead_bytes)
+    agreed = place.agree(ranks.NumPages(own_size.num_pages, pages.num_host_pages))
+    size = dataclasses.replace(own_size, num_pages=agreed.slab, kv_bytes=agreed.slab * pages.layout.page_bytes)
     plan = planned.of(settings, source, decided)
+    host_page_bytes = pages.layout.page_bytes + speculation.draft_page_bytes
     slab = torch.zeros((size.num_pages, pages.layout.page_bytes), dtype=torch.uint8, device=device)
     kv_memory = batches.KVMemory.of(slab, pages.layout, pages.scales)
     facts = interface.WorkerFacts(
@@ -93,12 +122,12 @@ def load(
         dtype=decided.dtype,
         layout=pages.layout,
         num_pages=size.num_pages,
-        num_host_pages=pages.num_host_pages,
+        num_host_pages=agreed.host,
         max_context_tokens=max_context_tokens,
-        memory_bytes={**planned.measured(size), "swap": pages.num_host_pages * pages.layout.page_bytes},
+        memory_bytes={**planned.measured(size), "swap": agreed.host * host_page_bytes},
         planned_bytes=plan.parts_bytes,
         memory_limit_bytes=memory.limit_bytes,
-        step_token_bytes=capacity.step_token_bytes(decided.shape, dtype.itemsize),
+        step_token_bytes=capacity.step_token_bytes(capacity.divided(decided.shape, num_ranks), dtype.itemsize),
         shape=decided.shape,
         notes={
             "deviceName": accelerator.name,
@@ -117,12 +146,37 @@ def load(
             choices=choices,
             accelerator=accelerator,
             dtype=dtype,
-            num_host_pages=pages.num_host_pages,
+            num_host_pages=agreed.host,
         )
     )
     return device_worker.Loaded(
-        accelerator=accelerator, model=model, memory=kv_memory, facts=facts, choices=choices, paths=paths
+        accelerator=accelerator,
+        model=model,
+        memory=kv_memory,
+        facts=facts,
+        choices=choices,
+        paths=paths,
+        num_guesses=speculation.num_guesses,
+        draft=None if drafted is None else drafted.parts(size.num_pages, agreed.host, speculation.draft_token_bytes),
+        group=place.group,
     )
+
+
+def _load_draft(
+    settings: config.EngineConfig,
+    accelerator: accelerators.Accelerator,
+    wanted: draft_loading.Wanted,
+    dtype: torch.dtype,
+    progress: model_weights.Progress,
+) -> device_draft_loading.Drafted | None:
+    draft = settings.speculative.draft_model
+    if draft is None:
+        return None
+
+    def choose(spec: model_spec.ModelSpec, layout: page_layout.PageLayout) -> device_dispatch.Choices:
+        return _choose(settings, accelerator, spec, layout, dtype)
+
+    return device_draft_loading.load(draft, wanted, accelerator, dtype, choose, progress)
 
 
 def activations_dtype(wanted: str, of_model: str) -> torch.dtype:
@@ -201,24 +255,6 @@ def _check_settings(settings: config.EngineConfig) -> None:
                 "Only a processor rounds activations. Choose int8_weight_only, or hardware.device cpu",
             )
         )
-    if settings.speculative.method != "none":
-        problems.append(
-            errors.Problem(
-                "speculative.method",
-                settings.speculative.method,
-                "none on a device",
-                "The device worker verifies no guesses in this version. Leave it out, or choose hardware.device cpu",
-            )
-        )
-    if settings.hardware.tensor_parallel > 1:
-        problems.append(
-            errors.Problem(
-                "hardware.tensorParallel",
-                settings.hardware.tensor_parallel,
-                "1 on a device",
-                "The device worker runs one device in this version. Use one, or choose hardware.device cpu",
-            )
-        )
     if problems:
         raise errors.ConfigError(problems)
 
@@ -227,7 +263,11 @@ def _check_kv(kv_cache: config.KVCacheConfig, layout: page_layout.PageLayout) ->
     """Raises ConfigError for KV memory of 4 bits, whichever setting asks for it."""
     if "int4" not in layout.page_bytes_by_dtype:
         return
-    key = "kvCache.dtype" if kv_cache.dtype == "int4" else "kvCache.precision"
+    key = "kvCache.dtype"
+    if kv_cache.dtype != "int4":
+        first = next(segment for segment in layout.segments if segment.dtype.name == "int4")
+        named_by = kv_cache.precision_file or "kvCache.precision"
+        key = f"{named_by}: layer {first.layer}, head {first.head}, {first.kind}"
     problem = errors.Problem(
         key,
         "int4",

@@ -2,10 +2,15 @@
 
 The host knows everything but the values of sampled tokens: how long each sequence is, and which pages it has. So it can
 write a step's tables before the step before it has ended. The values stay on the device: a step takes its newest tokens
-from `tokens` by place, and writes the next ones there.
+from `tokens` by place, and writes the next ones there. Where guesses are checked the host does not know how many tokens
+came of it, and asks before it writes the next step's tables. All that were sampled are written, from the place of the
+first guess on: as far as the guesses were right they are what stood there, then comes the token after them, and what
+lies behind is no text and written over before it is read.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -43,12 +48,12 @@ class DeviceTables:
         tables = (self.tokens, self.lengths, self.num_prompt_tokens, self.pages, *params)
         return sum(table.numel() * table.element_size() for table in tables)
 
-    def apply(self, plan: step_plan.StepPlan) -> slots.Rows:
-        """Take in the plan's joins and new pages, on the host and, in the current stream, on the device.
+    def take_in(self, plan: step_plan.StepPlan) -> None:
+        """The plan's joins and new pages, on the host and, in the current stream, on the device.
 
-        Returns what the plan computes. Raises ValueError for a plan that contradicts what the tables hold.
+        Raises ValueError for a plan that contradicts what the tables hold.
         """
-        rows = self.host.apply(plan)
+        self.host.take_in(plan)
         fresh = {join.slot: len(join.pages) for join in plan.joins}
         for added in plan.new_pages:
             fresh[added.slot] = fresh.get(added.slot, 0) + len(added.pages)
@@ -56,7 +61,27 @@ class DeviceTables:
             self._write_pages(fresh)
         if plan.joins:
             self._join(plan.joins)
-        return rows
+
+    def rows(self, plan: step_plan.StepPlan, verifications: tuple[step_plan.Verification, ...]) -> slots.Rows:
+        """What the plan computes, with these for its verifications. Raises as `take_in`."""
+        return self.host.rows(plan, verifications)
+
+    def guess(self, verifications: Sequence[step_plan.Verification]) -> None:
+        """Their guesses lie behind the known tokens on the device, too, as they do on the host since `rows`."""
+        places = [self.places_behind(each) for each in verifications]
+        guesses = [np.array(each.guesses, dtype=np.int32) for each in verifications]
+        found = self._send(at=np.concatenate(places), guesses=np.concatenate(guesses))
+        self.tokens.view(-1).index_copy_(0, found["at"], found["guesses"])
+
+    def guesses_of(self, verifications: Sequence[step_plan.Verification]) -> torch.Tensor:
+        """int32, on the device: what lies behind the known tokens of each, `count` of them, one after the other."""
+        found = self._send(at=np.concatenate([self.places_behind(each) for each in verifications]))
+        return self.tokens.view(-1).index_select(0, found["at"])
+
+    def places_behind(self, verification: step_plan.Verification) -> slots.Int64:
+        """Where its guesses lie in `tokens`, counted through all rows."""
+        first = verification.slot * self.tokens.shape[1] + int(self.host.lengths[verification.slot])
+        return np.arange(first, first + verification.count, dtype=np.int64)
 
     def features_of(self, sampled: slots.Int64) -> device_sampling.Features:
         """What the rows of these slots ask for, all together."""
@@ -69,6 +94,10 @@ class DeviceTables:
     def append(self, sampled: slots.Int64) -> None:
         """The host's side of a step that was launched: each of these slots has one token more."""
         self.host.append(sampled, np.zeros_like(sampled))
+
+    def accept(self, slot: int, num_tokens: int) -> None:
+        """The host's side of a verification that is over: so many tokens, on the device already, belong to the text."""
+        self.host.accept(slot, [0] * num_tokens)
 
     def _write_pages(self, fresh: dict[int, int]) -> None:
         """Slot -> how many of its last pages are new."""

@@ -6,6 +6,7 @@ Nothing here waits for the device.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,14 @@ from tidemark_kernels import device_dispatch, reference_sampling
 from tidemark_kernels.device import attention, work_list
 from tidemark_kernels.device import sampling as device_sampling
 from tidemark_runtime.model import batch as batches
+from tidemark_runtime.model import parallel
 from tidemark_runtime.model.backends import device as device_backend
 from tidemark_runtime.worker import accelerators, device_buffers, device_slots, graphs, slots
 
 RECORDED_FEATURES = device_sampling.Features(samples=True)
 """What the sampler of a recorded step can do. A step with more is sampled again, from the logits that it left."""
 
+Int64 = slots.Int64
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -30,10 +33,12 @@ _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 class Launched:
     """What a step will have brought, on the device."""
 
-    slots: slots.Int64
-    """Those that sampled, in the order of the results."""
+    slots: Int64
+    """Those that sampled, in the order of the results; with guesses to check one several times."""
     sampled: device_sampling.Sampled | None
-    """Its first rows are theirs; None where nobody samples."""
+    """None where nobody samples."""
+    at: Int64
+    """Their rows of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,20 @@ class Steps:
         memory: batches.KVMemory,
         tables: device_slots.DeviceTables,
         choices: device_dispatch.Choices,
+        *,
+        tells_logprobs: bool = True,
+        group: parallel.Group = parallel.ALONE,
     ) -> None:
+        """`tells_logprobs`: to those that ask for them; False where nobody would read them. `group`: of the ranks that
+        share `model`; the first one samples, and its tokens go into the tables of all."""
         self._accelerator = accelerator
         self._model = model
         self._memory = memory
         self._tables = tables
         self._work_lists = device_backend.WorkLists(model.spec, memory.layout)
         self._samples_by_kernel = choices.runs_kernel("sample")
+        self._tells_logprobs = tells_logprobs
+        self._group = group
         self._shared_logits: torch.Tensor | None = None
         self._shared_workspace: device_sampling.Workspace | None = None
 
@@ -81,28 +93,35 @@ class Steps:
         num_pages = -(-int(contexts.max()) // self._memory.block_size)
         logits = self._forward(views, work, num_pages)
         if not len(sampled_slots):
-            return Launched(sampled_slots, None)
-        features = tables.features_of(sampled_slots)
-        return Launched(sampled_slots, self._sample_and_append(logits, views, sampled_slots, features))
+            return Launched(sampled_slots, None, np.arange(0))
+        sampled = self._sample_and_append(logits, views, sampled_slots, self._features_of(sampled_slots))
+        return Launched(sampled_slots, sampled, np.arange(len(sampled_slots)))
 
     def replay(self, recorded: graphs.Recorded[Room], rows: slots.Rows) -> Launched | None:
-        """Decodes, as recorded; None, and nothing has happened, where they need more room than the record has."""
+        """Rows of one token each, as recorded; None, and nothing has happened, where they need more than the record
+        has."""
         room, tables = recorded.step, self._tables
         planned = self._work_lists.plan(rows.counts, rows.starts + rows.counts)
+        at = np.flatnonzero(rows.samples)
+        sampled_slots = rows.slots[at]
+        features = self._features_of(sampled_slots)
+        # Penalties are drawn after the record, and it has written its own tokens over the guesses that they count.
+        if features.adjusts and len(np.unique(sampled_slots)) < len(sampled_slots):
+            return None
         if not device_backend.fits(planned, room.work):
             return None
-        tables.staging.send(padded(step_arrays(tables, rows), room.packed, tables), room.packed, room.inputs)
+        tables.staging.send(padded(step_arrays(tables, rows), room.packed, tables, at), room.packed, room.inputs)
         for window, work in planned.items():
             self._fill(room.work[window], work)
         recorded.graph.replay()
-        count, features = len(rows.slots), tables.features_of(rows.slots)
         if not features.adjusts and features.num_top is None:
-            return Launched(rows.slots, room.sampled)
+            return Launched(sampled_slots, room.sampled, at)
+        count = len(rows.slots)
         views = {name: view[:count] for name, view in room.packed.views(room.inputs).items() if name in _OF_SAMPLES}
-        return Launched(rows.slots, self._sample_and_append(room.logits[:count], views, rows.slots, features))
+        return Launched(sampled_slots, self._sample_and_append(room.logits[:count], views, rows.slots, features), at)
 
-    def prepare(self, size: int, max_num_seqs: int) -> tuple[Room, Callable[[], None]]:
-        """Memory for decodes of up to `size` sequences, and what computes them; `max_num_seqs` is the largest size."""
+    def prepare(self, size: int, most_rows: int) -> tuple[Room, Callable[[], None]]:
+        """Memory for `size` rows of one token, and what computes them; `most_rows` is the largest size."""
         tables, device = self._tables, self._accelerator.device
         packed = device_buffers.Packed(_shapes(size))
         total_tokens = len(self._memory.slab) * self._memory.block_size
@@ -110,9 +129,9 @@ class Steps:
         work = self._work_lists.room(size, most_tokens, total_tokens, device)
         vocab_size = self._model.spec.vocab_size
         if self._shared_logits is None:
-            self._shared_logits = torch.zeros((max_num_seqs, vocab_size), device=device)
+            self._shared_logits = torch.zeros((most_rows, vocab_size), device=device)
             self._shared_workspace = device_sampling.Workspace.allocate(
-                max_num_seqs, vocab_size, RECORDED_FEATURES, device
+                most_rows, vocab_size, RECORDED_FEATURES, device
             )
         inputs = torch.empty(packed.num_bytes, dtype=torch.uint8, device=device)
         sampled = device_sampling.empty_sampled(size, RECORDED_FEATURES, device)
@@ -132,6 +151,7 @@ class Steps:
                 RECORDED_FEATURES,
                 sampled,
                 workspace,
+                views["behind"],
             )
             self._append(views, sampled.token_ids)
 
@@ -141,6 +161,10 @@ class Steps:
     def num_bytes(self) -> int:
         """Of the device, kept between steps beside the tables."""
         return 0 if self._shared_logits is None else self._shared_logits.numel() * 4
+
+    def _features_of(self, sampled_slots: slots.Int64) -> device_sampling.Features:
+        found = self._tables.features_of(sampled_slots)
+        return found if self._tells_logprobs else dataclasses.replace(found, num_top=None)
 
     def _forward(self, views: Mapping[str, torch.Tensor], work: device_backend.Windows, num_pages: int) -> torch.Tensor:
         """float32 [S, V]; the lengths of those that sample are in the tables afterwards."""
@@ -167,11 +191,17 @@ class Steps:
         features: device_sampling.Features,
     ) -> device_sampling.Sampled:
         tables = self._tables
-        if self._samples_by_kernel:
+        if not self._group.shard.is_first:
+            sampled = _nothing(len(sampled_slots), logits.device)
+        elif self._samples_by_kernel:
             known = (tables.tokens, tables.lengths, tables.num_prompt_tokens)
-            sampled = device_sampling.sample(logits, views["sampled_slots"], tables.params, *known, features)
+            sampled = device_sampling.sample(
+                logits, views["sampled_slots"], tables.params, *known, features, behind=views["behind"]
+            )
         else:
-            sampled = self._sample_plainly(logits, sampled_slots, features)
+            sampled = self._sample_plainly(logits, views["behind"], sampled_slots, features)
+        # In the stream, as a kernel would: no host waits for another rank's tokens.
+        self._group.broadcast(sampled.token_ids)
         self._append(views, sampled.token_ids)
         return sampled
 
@@ -179,7 +209,11 @@ class Steps:
         self._tables.tokens.view(-1).index_copy_(0, views["sampled_at"], token_ids.to(torch.int32))
 
     def _sample_plainly(
-        self, logits: torch.Tensor, sampled_slots: slots.Int64, features: device_sampling.Features
+        self,
+        logits: torch.Tensor,
+        behind: torch.Tensor,
+        sampled_slots: slots.Int64,
+        features: device_sampling.Features,
     ) -> device_sampling.Sampled:
         """On the host, which waits; where no kernel runs."""
         tables = self._tables
@@ -190,7 +224,7 @@ class Steps:
         )
         rows = torch.arange(len(wanted))
         found = reference_sampling.sample(
-            logits.cpu(), rows, wanted, tokens, lengths, num_prompt_tokens, features.num_top
+            logits.cpu(), rows, wanted, tokens, lengths, num_prompt_tokens, features.num_top, behind.cpu()
         )
         return device_sampling.Sampled(
             found.token_ids.to(logits.device), found.broken, found.logprobs, found.top_ids, found.top_logprobs
@@ -214,8 +248,15 @@ class Steps:
             room.copy_(work, staging.view(torch.int32))
 
 
+def _nothing(num_rows: int, device: torch.device) -> device_sampling.Sampled:
+    """Where the first rank's tokens go on another rank, which has no whole logits and says nothing of them."""
+    token_ids = torch.empty(num_rows, dtype=torch.int64, device=device)
+    return device_sampling.Sampled(token_ids, torch.zeros(num_rows, dtype=torch.int32, device=device))
+
+
 def step_arrays(tables: device_slots.DeviceTables, rows: slots.Rows) -> dict[str, device_buffers.Array]:
-    """What the host tells the device of a step; by token, by chunk, and by row that is sampled."""
+    """What the host tells the device of a step; by token, by chunk, and by row that is sampled. What lies before such a
+    row beyond the tokens that its slot is known to have are guesses: `behind`."""
     host, counts = tables.host, rows.counts
     query_start = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=query_start[1:])
@@ -227,7 +268,8 @@ def step_arrays(tables: device_slots.DeviceTables, rows: slots.Rows) -> dict[str
         positions = np.arange(num_tokens, dtype=np.int64) + np.repeat(rows.starts - query_start[:-1], counts)
     block, width = positions // host.block_size, host.tokens.shape[1]
     contexts = rows.starts + counts
-    sampled, lengths = rows.slots[rows.samples], contexts[rows.samples]
+    sampled, ends = rows.slots[rows.samples], contexts[rows.samples]
+    lengths = host.lengths[sampled]
     return {
         "token_at": slot_of * width + positions,
         "positions": positions,
@@ -235,7 +277,8 @@ def step_arrays(tables: device_slots.DeviceTables, rows: slots.Rows) -> dict[str
         "sample_rows": query_start[1:][rows.samples].astype(np.int64) - 1,
         "sampled_slots": sampled,
         "sampled_lengths": lengths,
-        "sampled_at": sampled * width + lengths,
+        "sampled_at": sampled * width + ends,
+        "behind": ends - lengths,
         "token_page": host.pages[slot_of, block],
         "token_row": (positions - block * host.block_size).astype(np.int32),
         "query_start": query_start,
@@ -243,21 +286,25 @@ def step_arrays(tables: device_slots.DeviceTables, rows: slots.Rows) -> dict[str
     }
 
 
-_OF_SAMPLES = ("sampled_slots", "sampled_at")
+_OF_SAMPLES = ("sampled_slots", "sampled_lengths", "sampled_at", "behind")
 
 
 def _shapes(size: int) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """As `step_arrays`, of `size` decodes."""
-    wide = ("token_at", "positions", "chunk_slots", "sample_rows", "sampled_slots", "sampled_lengths", "sampled_at")
+    """As `step_arrays`, of `size` rows of one token that all sample."""
+    wide = ("token_at", "positions", "chunk_slots", "sample_rows", *_OF_SAMPLES)
     found: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = dict.fromkeys(wide, (_INT64, (size,)))
     found |= dict.fromkeys(("token_page", "token_row", "context_lens"), (_INT32, (size,)))
     return found | {"query_start": (_INT32, (size + 1,))}
 
 
 def padded(
-    arrays: Mapping[str, device_buffers.Array], packed: device_buffers.Packed, tables: device_slots.DeviceTables
+    arrays: Mapping[str, device_buffers.Array],
+    packed: device_buffers.Packed,
+    tables: device_slots.DeviceTables,
+    at: slots.Int64 | None = None,
 ) -> dict[str, device_buffers.Array]:
-    """`arrays` of some decodes, followed by rows of the spare slot, which write to no page and read none."""
+    """`arrays` of some rows of one token, followed by rows of the spare slot, which write to no page and read none.
+    `at`: the rows that sample; the others do so for the spare slot. None: all."""
     size = packed.places["token_at"].shape[0]
     count = len(arrays["token_at"]) if arrays else 0
     spare_at = tables.spare * tables.host.tokens.shape[1]
@@ -272,7 +319,9 @@ def padded(
     found: dict[str, device_buffers.Array] = {}
     for name, (dtype, shape) in _shapes(size).items():
         found[name] = np.full(shape, fill.get(name, 0), dtype=dtype)
-        if name in arrays:
+        if name in arrays and name in _OF_SAMPLES and at is not None:
+            found[name][at] = arrays[name]
+        elif name in arrays:
             found[name][: len(arrays[name])] = arrays[name]
     found["sample_rows"][:] = np.arange(size)
     return found

@@ -1,4 +1,7 @@
-"""Loads the draft model of speculative decoding, before the slab is sized: its pages are as many as the model's."""
+"""Loads the draft model of speculative decoding, before the slab is sized: its pages are as many as the model's.
+
+`open_for` is of processors and devices; `load` makes the processor's model.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import torch
 from tidemark_runtime import errors
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import checkpoint as checkpoints
-from tidemark_runtime.model import linear, sources
+from tidemark_runtime.model import linear, probes, sources
 from tidemark_runtime.model import loading as model_loading
 from tidemark_runtime.model import weights as model_weights
 from tidemark_runtime.planning import page_layout
-from tidemark_runtime.worker import draft_model, slab
+from tidemark_runtime.worker import draft_model, selftest_layers, slab
 
 _KEY = "speculative.draftModel"
 
@@ -41,21 +44,43 @@ class Wanted:
     kv_dtype: str
     block_size: int
     num_ranks: int
-    policy_of: Callable[[checkpoints.Checkpoint], linear.LinearPolicy]
 
 
-def load(source: sources.ModelSource, wanted: Wanted, progress: model_weights.Progress) -> Drafted:
-    """Raises ModelError, or ConfigError where it cannot guess for that model. That the tokenizers are the same is
-    checked by who has them (`text.vocabulary`)."""
+def load(
+    source: sources.ModelSource,
+    wanted: Wanted,
+    policy_of: Callable[[checkpoints.Checkpoint], linear.LinearPolicy],
+    progress: model_weights.Progress,
+) -> Drafted:
+    """Raises as `open_for`, and ModelError."""
+    checkpoint, layout = open_for(source, wanted)
+    with torch.inference_mode():
+        factory, kept = linear.LinearFactory(policy_of(checkpoint)), probes.Probes()
+        model = model_loading.load(checkpoint, factory, told(progress), kept)
+    refuse_damaged(kept)
+    return Drafted(model, layout, factory.num_bytes)
+
+
+def open_for(source: sources.ModelSource, wanted: Wanted) -> tuple[checkpoints.Checkpoint, page_layout.PageLayout]:
+    """Its files and what its pages hold. Raises ModelError, or ConfigError where it cannot guess for that model. That
+    the tokenizers are the same is checked by who has them (`text.vocabulary`)."""
     checkpoint = checkpoints.open_checkpoint(source)
     problems = list(_problems(source, checkpoint, wanted))
     if problems:
         raise errors.ConfigError(problems)
-    with torch.inference_mode():
-        factory = linear.LinearFactory(wanted.policy_of(checkpoint))
-        model = model_loading.load(checkpoint, factory, lambda _, share: progress("loading the draft model", share))
-    layout = page_layout.PageLayout(checkpoint.spec.kv_shape, wanted.block_size, wanted.kv_dtype)
-    return Drafted(model, layout, factory.num_bytes)
+    return checkpoint, page_layout.PageLayout(checkpoint.spec.kv_shape, wanted.block_size, wanted.kv_dtype)
+
+
+def refuse_damaged(kept: probes.Probes) -> None:
+    """Raises CorruptModel where a matrix that was kept of the draft model holds no numbers. Its kernels are not held
+    against references as the model's are: a guess that is wrong changes no text, but one of NaN ends the engine."""
+    for probe in kept.found:
+        selftest_layers.refuse_damaged(probe, f"{_KEY}: ")
+
+
+def told(progress: model_weights.Progress) -> model_weights.Progress:
+    """With one phase for all of it."""
+    return lambda _, share: progress("loading the draft model", share)
 
 
 def _problems(source: sources.ModelSource, checkpoint: checkpoints.Checkpoint, wanted: Wanted) -> list[errors.Problem]:

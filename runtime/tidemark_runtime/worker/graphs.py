@@ -70,11 +70,13 @@ def record(
     wanted: Sequence[int],
     prepare: Callable[[int], tuple[T, Callable[[], None]]],
     now: Callable[[], float],
+    beside: Recorded[T] | None = None,
 ) -> Graphs[T]:
     """Record the sizes in `wanted`, the largest first: smaller ones then find its memory.
 
     `prepare(size)` returns the memory of a step and what runs it; that is run once as it is, because what happens at
     the first time (kernels are compiled, libraries allocate) cannot be recorded, and then once more to be recorded.
+    `beside`: another record, whose memory is used, because it is never replayed at the same time.
     """
     started, before = now(), accelerator.reserved_bytes()
     found: list[Recorded[T]] = []
@@ -82,5 +84,6 @@ def record(
         step, run = prepare(size)
         run()
         accelerator.give_back()
-        found.append(Recorded(size, accelerator.record(run, found[0].graph if found else None), step))
+        shared = found[0] if found else beside
+        found.append(Recorded(size, accelerator.record(run, None if shared is None else shared.graph), step))
     return Graphs(found, max(0, accelerator.reserved_bytes() - before), now() - started)

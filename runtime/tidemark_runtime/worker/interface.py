@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemark_runtime.contract import status
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.planning import capacity, page_layout
+
+
+@dataclass(frozen=True, slots=True)
+class PageBytes:
+    """What a page takes: of all ranks together where they share a memory, else of the rank with the largest page."""
+
+    total: int
+    by_dtype: Mapping[str, int]
+    """Of K and V. A dtype that the largest page lacks has what it takes on the rank with most of it; these are not in
+    `total`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +53,15 @@ class WorkerFacts:
     shape: capacity.ModelShape | None = None
     """Of the loaded model, for plans made before the next start."""
     kernel_paths: tuple[status.KernelPath, ...] = ()
-    """Of every op that has run in a step; empty before the first one."""
+    """Of every op that has run in a step; empty before the first one. Of several ranks: of all of them."""
     notes: dict[str, str] = field(default_factory=dict)
     """Whatever else a person should know, for example `threads`."""
+    page_of_ranks: PageBytes | None = None
+    """Where several ranks share the model, whose pages may differ: a precision map names heads. None: one rank."""
+
+    @property
+    def page(self) -> PageBytes:
+        return self.page_of_ranks or PageBytes(self.layout.page_bytes, self.layout.page_bytes_by_dtype)
 
 
 class Worker(Protocol):

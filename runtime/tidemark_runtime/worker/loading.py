@@ -75,7 +75,7 @@ def load(
     checkpoint = checkpoints.open_checkpoint(source)
     spec, num_ranks = checkpoint.spec, place.shard.size
     if num_ranks > 1:
-        ranks.check_divides(shape_of(spec, 0), num_ranks)
+        ranks.check_divides(shape_of(spec, 0), num_ranks, "cpu")
         checkpoint = sharded_checkpoint.ShardedCheckpoint(checkpoint, place.shard)
     check_packed(settings.model, checkpoint)
     max_context_tokens = max_context_of(settings.model, spec)
@@ -94,8 +94,8 @@ def load(
             draft_loading.Wanted(
                 max_context_tokens,
                 *(_kv_dtype(settings.kv_cache, dtype), settings.kv_cache.block_size, num_ranks),
-                lambda opened: _choose(opened, config.ModelConfig(), dtype, limit),
             ),
+            lambda opened: _choose(opened, config.ModelConfig(), dtype, limit),
             progress,
         )
     shape = shape_of(spec, factory.num_bytes * num_ranks)
@@ -139,15 +139,13 @@ def load(
 
 
 def _speculation(settings: config.SpeculativeConfig, drafted: draft_loading.Drafted | None) -> capacity.Speculation:
+    """On a processor, whose memory has the indexes of texts, too."""
     if settings.method == "none":
         return capacity.Speculation()
     if drafted is None:
-        return capacity.Speculation(num_guesses=settings.tokens)
-    return capacity.Speculation(
-        num_guesses=settings.tokens,
-        draft_weights_bytes=drafted.weights_bytes,
-        draft_page_bytes=drafted.layout.page_bytes,
-    )
+        return capacity.guessing(settings.tokens, has_index=settings.method == "ngram")
+    shape = shape_of(drafted.model.spec, drafted.weights_bytes)
+    return capacity.guessing(settings.tokens, draft=shape, draft_page_bytes=drafted.layout.page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +172,7 @@ def pages_of(
     """
     kv_dtype = _kv_dtype(kv_cache, dtype)
     keep_dtype = precision_map.keep_dtype(dtype_name(dtype))
-    kept = precision.choose(kv_cache, precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads))
+    kept = precision.choose(kv_cache, precision_map.Target(spec.kv_shape, kv_dtype, keep_dtype, spec.num_heads), source)
     layout = page_layout.PageLayout(
         *(spec.kv_shape, kv_cache.block_size, kv_dtype, kept.segments),
         fixed_scales=kv_cache.scales_file is not None,
@@ -257,7 +255,7 @@ def _activations_dtype(model: config.ModelConfig, spec: model_spec.ModelSpec) ->
             "A float16 model runs in any of them; only the KV cache may be float16",
         )
         raise errors.ConfigError([problem])
-    return linear_choice.resolve_dtype(model.dtype, spec.dtype)
+    return linear_choice.resolve_dtype(model.dtype)
 
 
 def _loss(layout: page_layout.PageLayout) -> dict[str, str]:
@@ -286,6 +284,7 @@ def _choose(
         quantization=model.quantization,
         num_elements=num_matrix_elements(spec),
         memory_limit_bytes=limit.num_bytes,
+        has_kernels=dispatch.current().library is not None,
     )
     return linear_choice.choose(_sample(checkpoint), rules)
 

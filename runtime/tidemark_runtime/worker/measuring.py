@@ -102,6 +102,38 @@ def activations(run: Run, facts: interface.WorkerFacts, wanted: Step) -> Activat
     return Activations(int(grown * full / some), note)
 
 
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Of a draft model's largest step: `more_bytes` than planned, negative for fewer; 0 where it was not measured."""
+
+    more_bytes: int
+    note: str
+
+
+def draft_activations(
+    run: Run,
+    follow: Callable[[step_plan.StepPlan], None],
+    facts: interface.WorkerFacts,
+    wanted: Step,
+    token_bytes: int,
+) -> Drafted:
+    """`follow`: what a draft model computes beside a plan that `run` has executed without it; `token_bytes`: planned of
+    each token. It has no rows of logits there, and grows with the tokens alone."""
+    step = largest(facts, wanted, run.token_seconds)
+    if step.num_tokens * token_bytes < LEAST_BYTES:
+        return Drafted(0, f"not measured: a step of {step.num_tokens} tokens takes too little to be seen")
+    plan = plan_of(step, facts.layout.block_size)
+    run.execute(plan)
+    heap.keep_under(MAPPED_FROM_BYTES)
+    follow(plan)
+    grown = peak_growth_bytes(lambda: follow(plan))
+    if grown is None:
+        return Drafted(0, "not measured: this system does not let a process reset its peak")
+    scaled = grown * wanted.num_tokens // step.num_tokens
+    note = f"measured with {step.num_tokens} tokens" + (f", scaled to {wanted.num_tokens}" if scaled != grown else "")
+    return Drafted(scaled - wanted.num_tokens * token_bytes, note)
+
+
 def peak_growth_bytes(run: Callable[[], object], root: Path = Path("/")) -> int | None:
     """By how much resident memory grew while `run` ran, at its peak. None where the system cannot say."""
     if not heap.keep_under(MAPPED_FROM_BYTES):

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from tidemark_runtime import config, errors
+from tidemark_runtime.contract import status
 from tidemark_runtime.core import step_plan
 from tidemark_runtime.model import parallel, sources, weights
 from tidemark_runtime.planning import footprint
-from tidemark_runtime.worker import interface, process_group, rank_messages, ranks
+from tidemark_runtime.worker import interface, process_group, rank_messages, ranks, selftest
 
 _logger = logging.getLogger(__name__)
 
@@ -49,6 +52,11 @@ class Meeting(parallel.Group, Protocol):
 
     @property
     def backend(self) -> str: ...
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether `leave` ends what other ranks wait for."""
+        ...
 
     def meet(self, generation: int) -> None: ...
 
@@ -83,6 +91,9 @@ def create(start: Start, progress: weights.Progress, group: Meeting, link: Link)
     progress("waiting for the other ranks", 1.0)
     made = ParallelWorker(inner, group, link)
     inner.prepare(start.settings, progress, made.execute)
+    made.ask_for_paths()
+    if selftest.is_strict(start.settings.hardware):
+        selftest.refuse(made.facts.kernel_paths)
     return made
 
 
@@ -90,7 +101,7 @@ def agree(link: Link, own: ranks.NumPages) -> ranks.NumPages:
     """The least of all ranks' pages, once all have said theirs; they are told. On the first rank."""
     least = own
     for _ in range(link.num_others):
-        said = _next(link, rank_messages.Sized)
+        said = expect(link, rank_messages.Sized)
         least = ranks.NumPages(min(least.slab, said.slab_pages), min(least.host, said.host_pages))
     link.send(rank_messages.Agreed(least.slab, least.host))
     return least
@@ -107,7 +118,7 @@ class ParallelWorker:
         self._generation = 0
         """Of the group; each meeting has a new number."""
         self._loaded = sorted(
-            (_next(link, rank_messages.Loaded) for _ in range(link.num_others)), key=lambda each: each.rank
+            (expect(link, rank_messages.Loaded) for _ in range(link.num_others)), key=lambda each: each.rank
         )
         self._meet()
 
@@ -115,20 +126,15 @@ class ParallelWorker:
     def facts(self) -> interface.WorkerFacts:
         """The first rank's; on a processor, whose memory they share, bytes of all ranks together, else of the one that
         holds most. The note `ranks` has each."""
-        facts = self._inner.facts
-        measured = [facts.memory_bytes, *(each.memory_bytes for each in self._loaded)]
-        planned = [facts.planned_bytes, *(each.planned_bytes for each in self._loaded)]
-        is_shared = facts.device == "cpu"
-        # What steps and tables take was measured on the first rank; the others run the same steps.
-        measured = [{**facts.memory_bytes, **each} for each in measured]
-        size = len(measured)
-        return dataclasses.replace(
-            facts,
-            memory_bytes=_together(measured, is_shared=is_shared),
-            planned_bytes=_together(planned, is_shared=is_shared),
-            memory_limit_bytes=facts.memory_limit_bytes * (size if is_shared else 1),
-            notes={**facts.notes, "ranks": _described(measured, self._group.backend)},
-        )
+        return facts_of_all(self._inner.facts, self._loaded, self._group.backend)
+
+    def ask_for_paths(self) -> None:
+        """What the others' steps have run on so far. Waits for those that are still computed."""
+        self._link.send(rank_messages.Tell())
+        told = {said.rank: said for said in (expect(self._link, rank_messages.Told) for _ in self._loaded)}
+        self._loaded = [
+            msgspec.structs.replace(each, kernel_paths=told[each.rank].kernel_paths) for each in self._loaded
+        ]
 
     def execute(self, plan: step_plan.StepPlan) -> step_plan.StepResult:
         """As `interface.Worker` says, on all ranks. Raises OutOfMemory where memory ran out on any of them."""
@@ -165,10 +171,7 @@ class ParallelWorker:
                 said = self._link.receive(REASON_SECONDS)
             told = None if said is None else f"rank {said.rank}: {said.message}"
         if told is None:
-            return errors.RankLost(
-                f"the ranks that share the model lost each other, and none says why: {error}. A rank that hangs or was "
-                "stopped looks like this"
-            )
+            return nobody_says(error)
         self._meet()
         _logger.warning("the ranks have met again after a lack of memory generation=%d", self._generation)
         return errors.OutOfMemory(told)
@@ -186,7 +189,41 @@ class ParallelWorker:
             missing -= isinstance(said, rank_messages.Met) and said.generation == self._generation
 
 
-def _next(link: Link, kind: type[_Said]) -> _Said:
+def facts_of_all(
+    facts: interface.WorkerFacts, loaded: Sequence[rank_messages.Loaded], backend: str
+) -> interface.WorkerFacts:
+    """`facts`: of the first rank, `loaded`: of the others, in their order. On a processor, whose memory they share,
+    bytes of all ranks together, else of the one that holds most, also of a page; kernel paths are those of all. The
+    note `ranks` has each."""
+    measured = [facts.memory_bytes, *(each.memory_bytes for each in loaded)]
+    planned = [facts.planned_bytes, *(each.planned_bytes for each in loaded)]
+    is_shared = facts.device == "cpu"
+    # What steps and tables take was measured on the first rank; the others run the same steps.
+    measured = [{**facts.memory_bytes, **each} for each in measured]
+    size = len(measured)
+    return dataclasses.replace(
+        facts,
+        memory_bytes=_together(measured, is_shared=is_shared),
+        planned_bytes=_together(planned, is_shared=is_shared),
+        memory_limit_bytes=facts.memory_limit_bytes * (size if is_shared else 1),
+        kernel_paths=_paths([facts.kernel_paths, *(each.kernel_paths for each in loaded)]),
+        page_of_ranks=_page(
+            [facts.layout.page_bytes_by_dtype, *(each.page_bytes_by_dtype for each in loaded)], is_shared=is_shared
+        ),
+        notes={**_of_each_rank(facts.notes), "ranks": _described(measured, backend)},
+    )
+
+
+def nobody_says(error: Exception) -> errors.RankLost:
+    """Of a loss whose reason no rank tells."""
+    return errors.RankLost(
+        f"the ranks that share the model lost each other, and none says why: {error}. A rank that hangs or was stopped "
+        "looks like this"
+    )
+
+
+def expect(link: Link, kind: type[_Said]) -> _Said:
+    """The next message of another rank. Raises EngineError for one of another kind."""
     said = link.receive()
     if not isinstance(said, kind):
         raise errors.EngineError(f"a rank said {said}, expected {kind.__name__}: this is a mistake of ours")
@@ -199,6 +236,43 @@ def _together(each: list[dict[str, int]], *, is_shared: bool) -> dict[str, int]:
         return each[totals.index(max(totals))]
     names = dict.fromkeys(part for parts in each for part in parts)
     return {part: sum(parts.get(part, 0) for parts in each) for part in names}
+
+
+def _page(each: Sequence[Mapping[str, int]], *, is_shared: bool) -> interface.PageBytes:
+    """What a page takes on all ranks; `each`: by dtype, of one rank."""
+    dtypes = dict.fromkeys(dtype for page in each for dtype in page)
+    if is_shared:
+        by_dtype = {dtype: sum(page.get(dtype, 0) for page in each) for dtype in dtypes}
+        return interface.PageBytes(sum(by_dtype.values()), by_dtype)
+    largest = max(each, key=lambda page: sum(page.values()))
+    others = {dtype: max(page.get(dtype, 0) for page in each) for dtype in dtypes if dtype not in largest}
+    return interface.PageBytes(sum(largest.values()), {**largest, **others})
+
+
+def _paths(each: Sequence[Sequence[status.KernelPath]]) -> tuple[status.KernelPath, ...]:
+    """Every path of every rank, in their order: one that several ranks run with the error of the rank where it is
+    largest, one that is not planned with the first rank that runs it, where that is not rank 0."""
+    found: dict[tuple[str, str, str, str], status.KernelPath] = {}
+    for rank, paths in enumerate(each):
+        for path in paths:
+            key = (path.op, path.dtype, path.path, path.planned)
+            known = found.get(key)
+            if known is None:
+                is_told = rank and not path.is_planned
+                found[key] = (
+                    msgspec.structs.replace(path, reason=f"rank {rank}: {path.reason or 'no reason given'}")
+                    if is_told
+                    else path
+                )
+            elif path.largest_error > known.largest_error:
+                found[key] = msgspec.structs.replace(known, largest_error=path.largest_error)
+    return tuple(found[key] for key in sorted(found))
+
+
+def _of_each_rank(notes: Mapping[str, str]) -> dict[str, str]:
+    """The first rank's notes; the one about its share of the memory says that it is a share."""
+    share = {"memoryLimit": f"{notes['memoryLimit']}, of each rank"} if "memoryLimit" in notes else {}
+    return {**notes, **share}
 
 
 def _described(each: list[dict[str, int]], backend: str) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tidemark_runtime import config, errors
 from tidemark_runtime.model import sources
@@ -22,6 +23,8 @@ class OnDevice:
     """Of activations."""
     has_graphs: bool
     """Whether steps will be recorded."""
+    has_kernels: bool = True
+    """Else groups of weights are expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,12 @@ def of(settings: config.EngineConfig, source: sources.ModelSource, decided: Deci
     """
     notes: dict[str, str] = {}
     try:
-        found = model_files.read(source.path)
-        held = model_files.held(found, dtype=decided.dtype, quantization=settings.model.quantization)
-        shape = known_models.shape_of(found.matrices, found.max_context_tokens, held.num_bytes)
+        shape = _shape_of(source.path, settings.model.quantization, decided)
+        draft = settings.speculative.draft_model
+        if draft is not None:
+            held_bytes = _shape_of(Path(draft), config.AUTO, decided).weights_bytes
+            guesses = dataclasses.replace(decided.speculation, draft_weights_bytes=held_bytes)
+            decided = dataclasses.replace(decided, speculation=guesses)
     except errors.ConfigError as error:
         shape = decided.shape
         notes["planned"] = f"with the weights as loaded, because their files could not be planned with: {error}"
@@ -81,6 +87,14 @@ def of(settings: config.EngineConfig, source: sources.ModelSource, decided: Deci
     if plan.refusal:
         notes["planned"] = plan.refusal
     return Planned(dict(plan.parts_bytes), notes)
+
+
+def _shape_of(path: Path, quantization: str, decided: Decided) -> capacity.ModelShape:
+    """From the headers of the files. Raises ConfigError."""
+    found = model_files.read(path)
+    has_kernels = decided.on_device is None or decided.on_device.has_kernels
+    held = model_files.held(found, dtype=decided.dtype, quantization=quantization, has_kernels=has_kernels)
+    return known_models.shape_of(found.matrices, found.max_context_tokens, held.num_bytes)
 
 
 def _wanted(settings: config.EngineConfig, decided: Decided) -> capacity.Wanted:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.model import identity, sources
 from tidemark_runtime.planning import page_layout, precision_map
 from tidemark_runtime.worker import map_files
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +24,24 @@ class Chosen:
     """Empty where nothing is kept apart."""
 
 
-def choose(kv_cache: config.KVCacheConfig, target: precision_map.Target) -> Chosen:
-    """Raises `ConfigError` with every problem, for a map that does not fit the model too."""
+def choose(
+    kv_cache: config.KVCacheConfig, target: precision_map.Target, source: sources.ModelSource | None = None
+) -> Chosen:
+    """`source`: the model that runs; a map file that says it was found for another one is then told of, in the log and
+    in the note. Raises `ConfigError` with every problem, for a map that does not fit the model too."""
     if kv_cache.precision_file is not None:
-        chosen = _from_file(Path(kv_cache.precision_file), target)
-        _check_loss(chosen.segments, kv_cache)
-        return chosen
+        return _from_file(Path(kv_cache.precision_file), target, kv_cache, source)
     if not kv_cache.precision:
         return Chosen()
     segments = precision_map.segments_of(precision_map.of_settings(kv_cache.precision), target)
     return Chosen(segments, _note(segments, target, "kvCache.precision"))
 
 
-def _check_loss(segments: precision_map.Segments, kv_cache: config.KVCacheConfig) -> None:
+def _check_loss(found: precision_map.PrecisionMap) -> None:
     """What the configuration itself says was checked when it was parsed; a file is read here first."""
-    lossy = sorted(name for name in set(segments.values()) if page_layout.KV_DTYPES[name].lossy)
-    if lossy and not kv_cache.allow_lossy:
-        raise errors.ConfigError([config_parsing.lossy_problem(str(kv_cache.precision_file), lossy[0])])
+    places = precision_map.places_of(found, [name for name, dtype in page_layout.KV_DTYPES.items() if dtype.lossy])
+    if places:
+        raise errors.ConfigError([config_parsing.lossy_problem(*place) for place in places])
 
 
 def wanted(setting: str = "kvCache.precisionFile") -> map_files.Wanted:
@@ -45,11 +50,19 @@ def wanted(setting: str = "kvCache.precisionFile") -> map_files.Wanted:
     return map_files.Wanted(setting, readable, precision_map.CONFIG_MAP_KEY)
 
 
-def _from_file(path: Path, target: precision_map.Target) -> Chosen:
+def _from_file(
+    path: Path, target: precision_map.Target, kv_cache: config.KVCacheConfig, source: sources.ModelSource | None
+) -> Chosen:
     content = map_files.content(path, wanted())
-    found = map_files.mapping(content, wanted(), str(path))
-    segments = precision_map.segments_of(precision_map.parse(found, str(path)), target)
-    return Chosen(segments, _note(segments, target, f"{path}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"))
+    found = precision_map.parse(map_files.mapping(content, wanted(), str(path)), str(path))
+    segments = precision_map.segments_of(found, target)
+    if not kv_cache.allow_lossy:
+        _check_loss(found)
+    note = _note(segments, target, f"{path}, sha256 {hashlib.sha256(content).hexdigest()[:12]}")
+    other = "" if source is None else precision_map.of_another(found, source.name, identity.of(source))
+    if other:
+        _logger.warning("%s: %s", path, other)
+    return Chosen(segments, f"{note}. {other}" if other else note)
 
 
 def _note(segments: precision_map.Segments, target: precision_map.Target, source: str) -> str:

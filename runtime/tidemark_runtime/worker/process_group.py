@@ -1,4 +1,5 @@
-"""How numbers travel between ranks: `parallel.Group` on torch.distributed, gloo on processors, nccl on CUDA.
+"""How numbers travel between ranks: `parallel.Group` on torch.distributed, gloo on processors, the vendor's own backend
+on devices (`planning.vendors`: nccl on CUDA).
 
 Backends are used directly and belong to their object: there is no default group of the process, no port and no name
 that two engines could share. Ranks find each other by a file in a private folder, then speak over the loopback address.
@@ -6,12 +7,17 @@ that two engines could share. Ranks find each other by a file in a private folde
 A step that fails on one rank must not leave the others waiting. Whoever fails *leaves* the group; that ends every wait
 of the others within milliseconds, with `RankLost`. Afterwards all *meet* again, in a new group. A rank that neither
 comes nor leaves (a stopped process) ends the wait after `WAIT_SECONDS`.
+
+On a device a sum is queued like a kernel, and nobody on the host waits for it: that another rank is lost is noticed by
+whoever listens to the ranks (`device_ranks`), who leaves the group from a thread of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,6 +66,7 @@ class _Base:
         self._folder = folder
         self._wait_seconds = wait_seconds
         self._backend: _Backend | None = None
+        self._leaving = threading.Lock()
 
     def meet(self, generation: int) -> None:
         """A new group, once all ranks have called this with the same number. Raises `RankLost`."""
@@ -71,8 +78,9 @@ class _Base:
             self._backend = self._connect(store)
 
     def leave(self) -> None:
-        """End the waits of the others, and all there is to the group. Harmless where there is none."""
-        left, self._backend = self._backend, None
+        """End the waits of the others, and all there is to the group. Harmless where there is none; from any thread."""
+        with self._leaving:
+            left, self._backend = self._backend, None
         if left is not None:
             with contextlib.suppress(RuntimeError):  # what is broken already cannot be broken again
                 left.abort()
@@ -113,6 +121,7 @@ class GlooGroup(_Base):
     """
 
     backend = "gloo"
+    can_leave = True
 
     def __init__(self, shard: parallel.Shard, folder: Path, wait_seconds: float = WAIT_SECONDS) -> None:
         super().__init__(shard, folder, wait_seconds)
@@ -155,36 +164,84 @@ class GlooGroup(_Base):
         return made
 
 
-class NcclGroup(_Base):
-    """Implements `parallel.Group` on CUDA devices: sums in place on the current stream, which graphs can capture.
+class DeviceGroup(_Base):
+    """Implements `parallel.Group` on devices: sums in place, queued behind the current stream.
 
-    A captured graph holds the group it was captured with: after `meet` it must be captured again.
+    nccl adds in an order of its own choice; all ranks get the same bits.
     """
 
-    backend = "nccl"
+    def __init__(self, backend: str, shard: parallel.Shard, folder: Path, wait_seconds: float = WAIT_SECONDS) -> None:
+        super().__init__(shard, folder, wait_seconds)
+        self.backend = backend
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether leaving is known to end what others wait for on the device. `ncclCommAbort` does; nobody has tried
+        the others."""
+        return self.backend == NCCL
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """See `parallel.Group`. NCCL adds in an order of its own choice; all ranks get the same bits."""
+        """See `parallel.Group`."""
         with _told("all_reduce"):
             self._met.allreduce([x]).wait()
         return x
 
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """See `parallel.Group`. Not every vendor's backend gathers to one rank; all of them gather to all."""
+        if self.backend == NCCL:
+            return super().gather(x)
+        num_rows, width = x.shape
+        terms = torch.empty(self.shard.size * x.numel(), dtype=x.dtype, device=x.device)
+        with _told("all_gather"):
+            self._met._allgather_base(terms, x.reshape(-1)).wait()
+        each = terms.view(self.shard.size, num_rows, width)
+        return each.transpose(0, 1).reshape(num_rows, -1) if self.shard.is_first else x
+
     def _connect(self, store: object) -> _Backend:
-        nccl = _torch.ProcessGroupNCCL
-        options = nccl.Options()
-        options._timeout = datetime.timedelta(seconds=self._wait_seconds)
-        made: _Backend = nccl(store, self.shard.rank, self.shard.size, options)
+        timeout = datetime.timedelta(seconds=self._wait_seconds)
+        if self.backend == NCCL:
+            # Its watchdog would end this process without a word when a rank is lost; whoever listens to the ranks says
+            # which one it was. Nothing but the environment tells it so.
+            os.environ.setdefault(_NO_WATCHDOG, "0")
+            nccl = _torch.ProcessGroupNCCL
+            options = nccl.Options()
+            options._timeout = timeout
+            made: _Backend = nccl(store, self.shard.rank, self.shard.size, options)
+            return made
+        return _registered(self.backend, store, self.shard, timeout)
+
+
+NCCL = "nccl"
+_NO_WATCHDOG = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""0: errors are noted and nothing is done about them (torch's page on ProcessGroupNCCL's environment variables)."""
+
+
+def _registered(backend: str, store: object, shard: parallel.Shard, timeout: datetime.timedelta) -> _Backend:
+    """What torch or the vendor's plugin has registered (`torch.distributed.Backend.register_backend`), without the
+    default group that torch's own door would make. Raises ConfigError where it is not there."""
+    with _told("backend"):
+        _torch.Backend._ensure_backend_registered(backend)
+    found = _torch.Backend._plugins.get(backend.upper())
+    if found is None:
+        remedy = "The vendor's plugin for torch registers it when it is imported: is it installed, and of this torch?"
+        expected = f"1 where torch.distributed has no backend {backend}"
+        raise errors.ConfigError([errors.Problem(ranks.KEY, shard.size, expected, remedy)])
+    if not found.extended_api:
+        made: _Backend = found.creator_fn(store, shard.rank, shard.size, timeout)
         return made
+    options: Any = torch._C._distributed_c10d._DistributedBackendOptions()
+    options.store, options.timeout = store, timeout
+    options.group_rank, options.group_size = shard.rank, shard.size
+    options.group_id = "tidemark"
+    options.global_ranks_in_group = list(range(shard.size))
+    extended: _Backend = found.creator_fn(options, None)
+    return extended
 
 
-def of_device(device: str, shard: parallel.Shard, folder: Path) -> GlooGroup | NcclGroup:
-    """`device`: as `accelerators.resolve` says. Raises ConfigError for a type whose backend nobody has tried."""
-    if device in ("cpu", accelerators.INTERPRETER):
-        return GlooGroup(shard, folder)
-    if device == "cuda":
-        return NcclGroup(shard, folder)
-    remedy = f"Ranks on {device} need a backend of torch.distributed that this version does not know"
-    raise errors.ConfigError([errors.Problem(ranks.KEY, shard.size, f"1 with hardware.device {device}", remedy)])
+def of_device(device: str, shard: parallel.Shard, folder: Path) -> GlooGroup | DeviceGroup:
+    """`device`: as `accelerators.resolve` says."""
+    backend = accelerators.collectives_of(device)
+    return GlooGroup(shard, folder) if backend == GlooGroup.backend else DeviceGroup(backend, shard, folder)
 
 
 @contextlib.contextmanager

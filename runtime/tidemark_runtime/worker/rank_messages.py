@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidemark_runtime.contract import status
 from tidemark_runtime.core import step_plan
 
 
@@ -24,17 +25,31 @@ class Meet(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
+class Leave(msgspec.Struct, frozen=True, tag=True):
+    """A step has come to nothing on some device: leave the group, and compute nothing before the next `Meet`."""
+
+
 class Execute(msgspec.Struct, frozen=True, tag=True):
-    """The next step. No answer, but where the plan copies pages."""
+    """The next step. No answer, but on a processor where the plan copies pages."""
 
     plan: step_plan.StepPlan
+
+
+class Tell(msgspec.Struct, frozen=True, tag=True):
+    """On a processor, once the steps of the start have run: which paths they ran on."""
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
     """Nothing follows."""
 
 
-ToRank = Agreed | Meet | Execute | Close
+ToRank = Agreed | Meet | Leave | Execute | Tell | Close
+
+
+class Here(msgspec.Struct, frozen=True, tag=True):
+    """The process has begun and will answer; on devices, whose ranks meet before they load."""
+
+    rank: int
 
 
 class Sized(msgspec.Struct, frozen=True, tag=True):
@@ -51,6 +66,16 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
     rank: int
     memory_bytes: dict[str, int]
     planned_bytes: dict[str, int]
+    page_bytes_by_dtype: dict[str, int]
+    kernel_paths: tuple[status.KernelPath, ...]
+    """Those known so far: on a processor they are counted in steps (`Told`)."""
+
+
+class Told(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `Tell`."""
+
+    rank: int
+    kernel_paths: tuple[status.KernelPath, ...]
 
 
 class Met(msgspec.Struct, frozen=True, tag=True):
@@ -84,4 +109,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromRank = Sized | Loaded | Met | Copied | OutOfMemory | Failed
+FromRank = Here | Sized | Loaded | Told | Met | Copied | OutOfMemory | Failed

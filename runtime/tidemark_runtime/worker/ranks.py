@@ -40,12 +40,15 @@ class Place:
 ALONE = Place(parallel.ALONE, lambda pages: pages)
 
 
-def check_divides(shape: capacity.ModelShape, size: int) -> None:
-    """Raises ConfigError where the model cannot be divided among `size` ranks."""
+def check_divides(shape: capacity.ModelShape, size: int, device: str) -> None:
+    """Raises ConfigError where the model cannot be divided among `size` ranks. `device`: `hardware.device` as resolved;
+    on a processor a manifest cannot ask for ranks, since its `hardware.count` counts cores."""
     wrong = capacity.undividable(shape, size)
     if wrong:
         fits = ", ".join(map(str, capacity.dividers(shape)))
-        remedy = f"{size} does not divide {'; '.join(wrong)}. In a manifest it is hardware.count"
+        instead = "compute in one process" if device == "cpu" else "use one device; in a manifest it is hardware.count"
+        given = f"Give one of those, or leave --tensor-parallel out and {instead}"
+        remedy = f"{size} does not divide {'; '.join(wrong)}. {given}"
         raise errors.ConfigError([errors.Problem(KEY, size, f"one of {fits}", remedy)])
 
 

@@ -45,11 +45,7 @@ def run(probe: probes.Probe, dtype: torch.dtype, on_device: OnDevice | None = No
 
     Raises `CorruptModel` where the checkpoint itself holds no numbers: that is no kernel's fault.
     """
-    if not bool(probe.weight.isfinite().all()) or (probe.bias is not None and not bool(probe.bias.isfinite().all())):
-        raise runtime_errors.CorruptModel(
-            f"{probe.name}: the checkpoint has an infinity or a NaN in it, expected numbers. Fetch the model again, or "
-            "quantize or convert it again"
-        )
+    refuse_damaged(probe)
     before = None if on_device else dispatch.current().calls
     row_counts = on_device.row_counts if on_device else _row_counts(probe)
     errors = (
@@ -60,6 +56,16 @@ def run(probe: probes.Probe, dtype: torch.dtype, on_device: OnDevice | None = No
     name = _dtype_name(probe, dtype, [] if before is None else dispatch.current().ran(before))
     note = f"{probe.name}, {probe.path}, {len(probe.rows)} of its outputs"
     return Form(probe.use, probe.path, outcomes.Outcome(probe.use, name, max(errors), tolerance(probe, dtype), note))
+
+
+def refuse_damaged(probe: probes.Probe, prefix: str = "") -> None:
+    """Raises `CorruptModel`, its message beginning with `prefix`, where the checkpoint itself holds no numbers."""
+    if bool(probe.weight.isfinite().all()) and (probe.bias is None or bool(probe.bias.isfinite().all())):
+        return
+    raise runtime_errors.CorruptModel(
+        f"{prefix}{probe.name}: the checkpoint has an infinity or a NaN in it, expected numbers. Fetch the model "
+        "again, or quantize or convert it again"
+    )
 
 
 def tolerance(probe: probes.Probe, dtype: torch.dtype) -> float:

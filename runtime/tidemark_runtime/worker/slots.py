@@ -35,7 +35,7 @@ class Rows:
 
 
 class SlotTables:
-    """Rows are slots, 0 <= slot < max_num_seqs. Only `apply` and `append` change them."""
+    """Rows are slots, 0 <= slot < max_num_seqs. Changed by their own methods only."""
 
     def __init__(self, max_num_seqs: int, max_context_tokens: int, block_size: int) -> None:
         self.block_size = block_size
@@ -124,7 +124,8 @@ class SlotTables:
         """Guesses are put behind the known tokens; `lengths` do not count them."""
         for each in verifications:
             length = int(self.lengths[each.slot])
-            if len(each.guesses) != each.count or each.count > self.tokens.shape[1] - length:
+            # The token after the last guess needs a place, too.
+            if len(each.guesses) != each.count or length + each.count >= self.tokens.shape[1]:
                 raise ValueError(f"slot {each.slot}: {each} behind {length} tokens")
             self.tokens[each.slot, length : length + each.count] = each.guesses
         slots = np.array([each.slot for each in verifications], dtype=np.int64)

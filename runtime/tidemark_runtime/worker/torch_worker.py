@@ -16,6 +16,7 @@ from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import parallel, sources
 from tidemark_runtime.model import weights as model_weights
+from tidemark_runtime.planning import capacity
 from tidemark_runtime.worker import (
     batch,
     draft_model,
@@ -229,13 +230,30 @@ class TorchWorker:
             raise RuntimeError("the worker is closed")
         facts, slab = self._facts, self._memory.slab
         run = measuring.Run(execute or self.execute, slab, self._token_seconds)
-        found = measuring.activations(run, facts, largest)
+        draft, self._draft = self._draft, None  # the plan has its steps in another part
+        try:
+            found = measuring.activations(run, facts, largest)
+            drafted = None if draft is None else self._measure_draft(draft, run, largest)
+        finally:
+            self._draft = draft
         memory_bytes = {**facts.memory_bytes, "workspace": self._tables.num_bytes}
+        notes = {**facts.notes, "activations": found.note}
         if found.num_bytes is not None:
             memory_bytes["activations"] = found.num_bytes
+        if drafted is not None:
+            notes["draftActivations"] = drafted.note
+            memory_bytes["speculation"] += drafted.more_bytes
         differs = planned.compare(facts.planned_bytes, memory_bytes, facts.notes.get("linearMeasured", ""))
-        notes = {**facts.notes, "activations": found.note, **({"memoryDiffers": differs} if differs else {})}
+        notes |= {"memoryDiffers": differs} if differs else {}
         self._facts = dataclasses.replace(facts, memory_bytes=memory_bytes, notes=notes)
+
+    def _measure_draft(
+        self, draft: draft_model.DraftModel, run: measuring.Run, largest: measuring.Step
+    ) -> measuring.Drafted:
+        with torch.inference_mode():
+            return measuring.draft_activations(
+                run, draft.follow, self._facts, largest, capacity.step_token_bytes(loading.shape_of(draft.spec, 0))
+            )
 
     def close(self) -> None:
         """Let go of weights, slab and swap space."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from tidemark_runtime.engine import messages
 from tidemark_runtime.model import parallel as model_parallel
 from tidemark_runtime.model import sources
 from tidemark_runtime.planning import capacity
-from tidemark_runtime.worker import interface, process_group, ranks, torch_worker
+from tidemark_runtime.worker import interface, process_group, rank_links, rank_messages, ranks, torch_worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+PATIENCE_SECONDS = 60.0
+"""For what is due at once, on a busy machine."""
 Finish = messages.FinishReason
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "recompute": {"scheduler": {"preemptionMode": "recompute"}},
@@ -91,6 +92,27 @@ def test_facts_are_of_all_ranks(tmp_path: Path, folder: Path) -> None:
     single.close()
 
 
+def test_pages_and_paths_are_of_all_ranks(tmp_path: Path, folder: Path) -> None:
+    """A precision map of heads that the second rank has: the first one's pages know nothing of its dtype."""
+    rules = [{"layers": "1", "heads": "4", "kind": "k", "dtype": "bfloat16"}]
+    sections = {"kvCache": {"dtype": "int8", "precision": rules}}
+    team = rank_team.Team(tmp_path / "ranks", rank_team.settings_of(folder, sections), 2)
+    whole = torch_worker.create(
+        rank_team.settings_of(folder, sections), sources.resolve(str(folder), folder), lambda *_: None
+    )
+    facts, one = team.worker.facts, whole.facts
+    assert set(facts.layout.page_bytes_by_dtype) == {"int8"}
+    assert dict(facts.page.by_dtype) == one.layout.page_bytes_by_dtype
+    assert facts.page.total == one.layout.page_bytes == sum(facts.page.by_dtype.values())
+    assert facts.memory_bytes["kv"] == facts.num_pages * facts.page.total
+    assert one.page == interface.PageBytes(one.layout.page_bytes, one.layout.page_bytes_by_dtype)
+    assert "of each rank" in facts.notes["memoryLimit"]
+    written = {path.dtype for path in facts.kernel_paths if path.op == "paged_attention"}
+    assert written == {path.dtype for path in one.kernel_paths if path.op == "paged_attention"}
+    team.close()
+    whole.close()
+
+
 class Spoiled:
     """A model that raises in the forward pass that `when` says, on one rank."""
 
@@ -151,8 +173,49 @@ def test_another_error_of_a_rank_is_the_end_and_says_what_it_was(tmp_path: Path,
     with pytest.raises(errors.RankLost, match="rank 1: the model computed nan"):
         team.worker.execute(plan(1))
     with pytest.raises(errors.EngineError, match="nan"):
+        team.others[0].result(PATIENCE_SECONDS)
+    team.let_go()
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (lambda frame: [frame[:-3]], r"rank 1: message \d+ of rank 0 cannot be read, it was cut"),
+        (lambda frame: [frame[:5]], "rank 1: a message between ranks has 5 bytes: it was cut off"),
+        (lambda frame: [frame, frame], r"rank 1: message \d+ of rank 0 came twice"),
+        (lambda _frame: [], r"rank 1: message \d+ of rank 0 is here, but 1 before it are missing"),
+    ],
+)
+def test_a_plan_that_is_cut_repeated_or_lost_ends_all(
+    tmp_path: Path, folder: Path, sent: Callable[[bytes], list[bytes]], told: str
+) -> None:
+    team = rank_team.Team(tmp_path / "ranks", rank_team.settings_of(folder), 2)
+    frame = team.link._frames.write(rank_messages.Execute(plan(1)))
+    for each in sent(frame):
+        team.link._to[0].send(each)
+    with pytest.raises(errors.RankLost, match=told):  # noqa: PT012  what was sent twice is noticed behind the first
+        team.worker.execute(plan(2))
+        team.worker.execute(plan(3))
+    with pytest.raises(errors.RankLost):
         team.others[0].result(10)
     team.let_go()
+
+
+def test_an_answer_that_is_cut_ends_the_wait_for_it(tmp_path: Path) -> None:
+    first = rank_links.FirstLink(tmp_path, 2, lambda: None)
+    other = rank_links.OtherLink(tmp_path, 1)
+    other._to.send(other._frames.write(rank_messages.Copied(1, 5))[:-1])
+    with pytest.raises(errors.RankLost, match="message 0 of rank 1 cannot be read, it was cut"):
+        first.receive(20)
+    other.close()
+    first.close()
+
+
+def test_a_message_to_nobody_says_whose_end_is_closed(tmp_path: Path) -> None:
+    first = rank_links.FirstLink(tmp_path, 2, lambda: None)
+    with pytest.raises(errors.RankLost, match="rank 1 takes no more messages"):
+        first.send(rank_messages.Close())
+    first.close()
 
 
 def plan(step: int) -> step_plan.StepPlan:
@@ -163,10 +226,13 @@ def plan(step: int) -> step_plan.StepPlan:
     )
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[process_group.GlooGroup, process_group.GlooGroup]]:
+@pytest.fixture(params=[PATIENCE_SECONDS])
+def pair(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[process_group.GlooGroup, process_group.GlooGroup]]:
+    """The parameter: seconds that one waits for the other."""
     shards = [model_parallel.Shard(rank, 2) for rank in range(2)]
-    first, second = (process_group.GlooGroup(shard, tmp_path, wait_seconds=1.0) for shard in shards)
+    first, second = (process_group.GlooGroup(shard, tmp_path, wait_seconds=request.param) for shard in shards)
     both(lambda: first.meet(1), lambda: second.meet(1))
     yield first, second
     first.leave()
@@ -177,17 +243,16 @@ def both(here: Any, there: Any) -> None:
     other = threading.Thread(target=there)
     other.start()
     here()
-    other.join(10)
+    other.join(PATIENCE_SECONDS)
     assert not other.is_alive()
 
 
+@pytest.mark.parametrize("pair", [5.0], indirect=True)
 def test_a_rank_that_does_not_come_ends_the_wait(
     pair: tuple[process_group.GlooGroup, process_group.GlooGroup],
 ) -> None:
-    started = time.monotonic()
     with pytest.raises(errors.RankLost, match="all_gather between the ranks failed"):
         pair[0].all_reduce(torch.ones(2, 3))
-    assert time.monotonic() - started < 10
 
 
 def test_a_rank_that_leaves_ends_the_wait_at_once_and_all_can_meet_again(
@@ -213,7 +278,7 @@ def test_a_sum_is_in_the_order_of_ranks_whatever_stands_beside_it(
     tmp_path: Path, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_group, "PIECE_BYTES", 1000)
-    groups = [process_group.GlooGroup(model_parallel.Shard(rank, 3), tmp_path, 10.0) for rank in range(3)]
+    groups = [process_group.GlooGroup(model_parallel.Shard(rank, 3), tmp_path, PATIENCE_SECONDS) for rank in range(3)]
     terms = [torch.randn(37, 16).to(dtype) for _ in groups]
     rows = torch.arange(5, 9)
 
@@ -227,7 +292,7 @@ def test_a_sum_is_in_the_order_of_ranks_whatever_stands_beside_it(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
     want = (terms[0].float() + terms[1] + terms[2]).to(dtype)
     for whole, some, _ in found:
         assert torch.equal(whole, want)
@@ -241,11 +306,13 @@ def test_a_model_that_does_not_divide_is_refused_with_the_numbers(folder: Path) 
     with pytest.raises(
         errors.ConfigError,
         match=r"hardware.tensorParallel: got 5, expected one of 1, 2, 3, 6, 12. 5 does not divide 12 query heads; "
-        r"6 KV heads; an MLP 96 wide. In a manifest it is hardware.count",
+        r"6 KV heads; an MLP 96 wide. Give one of those, or leave --tensor-parallel out and compute in one process$",
     ):
         torch_worker.load(settings, sources.resolve(str(folder), folder), lambda *_: None, place)
     shape = capacity.KNOWN_SHAPES["smollm2-135m"]
-    with pytest.raises(errors.CapacityError, match=r"9 query heads; 3 KV heads. Set hardware.count to 1: this"):
+    with pytest.raises(errors.ConfigError, match=r"and use one device; in a manifest it is hardware.count$"):
+        ranks.check_divides(shape, 2, "cuda")
+    with pytest.raises(errors.CapacityError, match=r"3 KV heads do not divide. Set hardware.count to one of 1, 3$"):
         capacity.divided(shape, 2)
 
 

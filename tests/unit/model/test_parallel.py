@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,17 @@ import pytest
 import torch
 
 from tidemark_runtime import errors
-from tidemark_runtime.model import checkpoint, linear, loading, parallel, sharded_checkpoint, sources, tensors
+from tidemark_runtime.model import (
+    checkpoint,
+    linear,
+    loading,
+    packed_groups,
+    packing,
+    parallel,
+    sharded_checkpoint,
+    sources,
+    tensors,
+)
 
 CONFIG: dict[str, Any] = {
     **made_models.LLAMA_CONFIG,
@@ -237,3 +247,25 @@ def test_the_spec_of_a_rank_is_of_its_heads(tmp_path: Path) -> None:
     own = sharded_checkpoint.own_spec(whole, parallel.Shard(1, 2))
     changed = {"num_heads": 2, "num_kv_heads": 1, "intermediate_size": 128}
     assert own == dataclasses.replace(whole, **changed)
+
+
+@pytest.mark.parametrize("storage", ["awq", "gptq", "gptq 8 bits", "gptq whole rows"])
+def test_nothing_but_the_part_of_a_packed_matrix_is_unpacked(
+    tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a rank needs for loading is then a part, too."""
+    decode, read = packed_groups.decode, []
+
+    def watched(name: str, parts: Mapping[str, torch.Tensor], how: packing.Packing) -> tensors.Grouped:
+        read.append(parts["qweight"].numel())
+        return decode(name, parts, how)
+
+    monkeypatch.setattr(packed_groups, "decode", watched)
+    whole = opened(written(tmp_path / "model", storage))
+    rank = sharded_checkpoint.ShardedCheckpoint(whole, parallel.Shard(1, 2))
+    names = [name for name in sorted(whole.names()) if name.endswith("_proj.weight")]
+    for name in names:
+        whole.tensor(name)
+        rank.tensor(name)
+    assert len(read) == 2 * len(names) > 0
+    assert all(part == all_of_it // 2 for all_of_it, part in zip(read[::2], read[1::2], strict=True))

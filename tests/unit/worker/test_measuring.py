@@ -147,3 +147,28 @@ def test_a_difference_is_said_and_logged(caplog: pytest.LogCaptureFixture) -> No
     assert "memory differs from the plan: weights 200 bytes" in caplog.text
     forms = "4-bit weights: rows<=1: packed4, more: grouped"
     assert planned.compare(plan, {"weights": 200}, forms).endswith(f"measured to be faster: {forms}")
+
+
+@pytest.mark.parametrize(("token_seconds", "measured"), [(0.0, 400), (0.0012, 250)])
+def test_a_draft_models_step_is_compared_with_what_is_planned_for_it(token_seconds: float, measured: int) -> None:
+    """It takes half of what is planned: 100 KB a token, of 400."""
+    run, plans = run_of(token_seconds)
+    followed: list[int] = []
+
+    def follow(plan: step_plan.StepPlan) -> None:
+        assert plan in plans, "the model goes first"
+        followed.append(sum(chunk.count for chunk in plan.chunks))
+        torch.ones(followed[-1] * 25_000)
+
+    found = measuring.draft_activations(run, follow, FACTS, measuring.Step(8, 400), 200_000)
+    assert followed == [measured] * 2
+    assert found.more_bytes == pytest.approx(-400 * 100_000, rel=0.08)
+    assert found.note.startswith(f"measured with {measured} tokens")
+    assert ("scaled to 400" in found.note) == (measured < 400)
+
+
+def test_a_small_draft_models_step_is_taken_as_planned() -> None:
+    run, plans = run_of(0.0)
+    found = measuring.draft_activations(run, lambda _: None, FACTS, measuring.Step(8, 400), 1000)
+    assert (found.more_bytes, plans) == (0, [])
+    assert found.note.startswith("not measured: a step of 400 tokens")

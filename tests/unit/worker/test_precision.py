@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.model import identity, sources
 from tidemark_runtime.planning import page_layout, precision_map
 from tidemark_runtime.worker import precision
 
@@ -98,7 +99,30 @@ def test_a_lossy_dtype_in_a_map_is_refused_unless_it_is_allowed(tmp_path: Path) 
         kv_cache(precision=[{"layers": "0", "dtype": "int4"}])
     file = tmp_path / "map.yaml"
     file.write_text("rules: [{layers: 0, kind: v, dtype: int4}]\n")
-    with pytest.raises(errors.ConfigError, match=r"map\.yaml: got 'int4', .*kvCache.allowLossy: true"):
+    with pytest.raises(errors.ConfigError, match=r"map\.yaml.rules\[0\].dtype: got 'int4', .*kvCache.allowLossy: true"):
         precision.choose(kv_cache(precisionFile=str(file)), TARGET)
     chosen = precision.choose(kv_cache(precisionFile=str(file), allowLossy=True), TARGET)
     assert chosen.segments == {(0, 0, "v"): "int4", (0, 1, "v"): "int4"}
+
+
+def test_a_map_of_other_weights_is_told_of_with_both_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    weights = tmp_path / "small.gguf"
+    weights.write_bytes(b"weights")
+    source = sources.ModelSource("gguf", weights, "small")
+    file = tmp_path / "map.yaml"
+    file.write_text("{model: large, weights: abc, rules: [{layers: 1}]}")
+    note = precision.choose(kv_cache(precisionFile=str(file)), TARGET, source).note
+    own = identity.of(source)
+    told = f"The map was found for large with the weights abc, and small with the weights {own} runs"
+    assert told in note
+    assert told in caplog.text
+    file.write_text(f"{{model: large, weights: '{own}', rules: [{{layers: 1}}]}}")
+    assert "was found for" not in precision.choose(kv_cache(precisionFile=str(file)), TARGET, source).note
+
+
+def test_lossy_dtypes_of_a_map_are_refused_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "map.yaml"
+    file.write_text("rules: [{layers: 1, dtype: int4}, {layers: 2}, {layers: 3, dtype: int4}]")
+    with pytest.raises(errors.ConfigError) as caught:
+        precision.choose(kv_cache(precisionFile=str(file)), TARGET)
+    assert [problem.key for problem in caught.value.problems] == [f"{file}.rules[0].dtype", f"{file}.rules[2].dtype"]

@@ -18,7 +18,7 @@ from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.planning import page_layout
-from tidemark_runtime.worker import draft_model, interface, sampler, slab, slots, torch_worker
+from tidemark_runtime.worker import draft_model, draft_pages, interface, sampler, slab, slots, torch_worker
 
 VOCAB = 40
 MAX_CONTEXT = 24
@@ -182,7 +182,7 @@ def test_a_draft_model_guesses_from_the_text_whatever_became_of_its_pages(
     worker = make_worker(-(-19 // block_size) + spare_pages, block_size, num_host_pages, small)
     driver = random_plans.Driver(chance, sequences, worker.facts, NUM_SLOTS, lambda entry, count: [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draft_model, "CATCH_UP_TOKENS", catch_up)
+        patch.setattr(draft_pages, "CATCH_UP_TOKENS", catch_up)
         driver.run(worker)
     for sequence in sequences:
         assert sequence.tokens[len(sequence.prompt) :] == alone(sequence.prompt, sequence.params)
@@ -191,7 +191,7 @@ def test_a_draft_model_guesses_from_the_text_whatever_became_of_its_pages(
 
 
 def test_a_draft_model_that_lags_far_behind_catches_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_model, "CATCH_UP_TOKENS", 3)
+    monkeypatch.setattr(draft_pages, "CATCH_UP_TOKENS", 3)
     small = SmallModel(VOCAB, 0)
     worker = make_worker(8, 4, small=small)
     params = sampling.SamplingParams(max_tokens=12, temperature=1.0, seed=5)
@@ -206,6 +206,42 @@ def test_a_draft_model_that_lags_far_behind_catches_up_in_parts(monkeypatch: pyt
     assert first.verified == (step_plan.Verified(0, 1),), "five tokens are missing, three are caught up"
     assert second.verified == (step_plan.Verified(2, 3),)
     assert (*first.token_ids, *second.token_ids) == tuple(text[6:10])
+
+
+@pytest.mark.parametrize("passes_before", [0, 1, 2])
+def test_a_draft_without_memory_claims_no_page_that_it_has_not_written(
+    passes_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails while it catches up, or at a later guess. Whoever shares the pages then is guessed for as well as ever:
+    from what was computed, and nothing else."""
+    small = SmallModel(VOCAB, 0)
+    worker = make_worker(12, 2, small=small)
+    params = sampling.SamplingParams(max_tokens=12, temperature=1.0, seed=5)
+    join = step_plan.Join(1, (3, 1, 4), 3, params, pages=(6, 2, 5, 1))
+    worker.execute(step_plan.StepPlan(step=1, joins=(join,), chunks=(step_plan.Chunk(1, 0, 3, True),)))
+    text = alone([3, 1, 4], params)
+    for step in range(2, 6):
+        worker.execute(step_plan.StepPlan(step=step, decodes=(1,)))
+    passes, forward = iter(range(passes_before)), small.forward
+
+    def failing(batch: batches.ForwardBatch, memory: batches.KVMemory) -> torch.Tensor:
+        if next(passes, None) is None:
+            raise MemoryError("refused")
+        return forward(batch, memory)
+
+    plan = step_plan.StepPlan(
+        step=6, new_pages=(step_plan.NewPages(1, (8, 9)),), verifications=(step_plan.Verification(1, 3),)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(small, "forward", failing)
+        with pytest.raises(errors.OutOfMemory):
+            worker.execute(plan)
+    known = (3, 1, 4, *text[:5])  # its first six in the pages that the sequence before left in the prefix cache
+    join = step_plan.Join(2, known, 3, params, (6, 2, 5, 7, 10))
+    worker.execute(step_plan.StepPlan(step=7, joins=(join,), chunks=(step_plan.Chunk(2, 6, 2, True),)))
+    found = worker.execute(step_plan.StepPlan(step=8, verifications=(step_plan.Verification(2, 1),)))
+    assert found.verified == (step_plan.Verified(1, 2),)
+    assert list(found.token_ids) == text[6:8]
 
 
 def test_the_random_plans_hold_what_they_are_meant_to() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from tidemark_operator import effects
 from tidemark_runtime import config, config_parsing, errors
+from tidemark_runtime.planning import vendors
 from tidemark_runtime.worker import accelerators
 
 
@@ -16,9 +17,10 @@ def seen(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
 
 
 def test_every_device_of_the_settings_has_a_row() -> None:
-    assert (config.AUTO, "cpu", *accelerators.VENDORS) == config.DEVICES
-    for vendor in accelerators.VENDORS.values():
+    assert (config.AUTO, "cpu", *vendors.VENDORS) == config.DEVICES
+    for vendor in vendors.VENDORS.values():
         assert vendor.makers
+        assert vendor.resources
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,23 @@ def test_a_device_that_is_not_there_is_refused(
     assert "in a manifest hardware.resourceName: cpu" in problem.remedy
 
 
-def test_the_operator_knows_which_devices_have_no_kernels() -> None:
-    assert {kind for kind, vendor in accelerators.VENDORS.items() if vendor.kernels} == effects.WITHOUT_KERNELS
-    assert set(accelerators.VENDORS) == set(effects.DEVICES_OF_RESOURCES.values())
+def test_the_operator_finds_a_row_by_the_beginning_of_a_resource() -> None:
+    for kind, vendor in vendors.VENDORS.items():
+        for start in vendor.resources:
+            assert start.endswith("/")
+            assert effects.device_of(f"{start}one") == kind
+            assert vendors.of_resource(f"{start}one") == (kind, vendor)
+    assert effects.device_of("example.com/npu") == "auto"
+    assert vendors.of_resource("cpu") is None
+    every = [start for vendor in vendors.VENDORS.values() for start in vendor.resources]
+    assert len(every) == len(set(every))
+
+
+def test_without_kernels_nothing_is_recorded() -> None:
+    assert {kind for kind, vendor in vendors.VENDORS.items() if not vendor.has_kernels} == {"npu", "musa", "mlu"}
+    assert {kind for kind, vendor in vendors.VENDORS.items() if vendor.has_graphs} == {"cuda"}
+    plain = vendors.Vendor(makers="x", plugin="", collectives="x", resources=("x/",), kernels="none")
+    assert not plain.has_graphs
 
 
 def test_the_interpreter_is_no_choice_for_users() -> None:

@@ -53,8 +53,18 @@ def load(folder: Path, accelerator: accelerators.Accelerator | None = None, **se
     ("sections", "key", "told"),
     [
         ({"model": {"quantization": "int8"}}, "model.quantization", "Only a processor rounds activations"),
-        ({"hardware": {"tensorParallel": 2}}, "hardware.tensorParallel", "runs one device"),
         ({"kvCache": {"dtype": "int4", "allowLossy": True}}, "kvCache.dtype", "No kernel of a device reads 4 bits"),
+        (
+            {
+                "kvCache": {
+                    "dtype": "int8",
+                    "allowLossy": True,
+                    "precision": [{"layers": "0", "kind": "v", "dtype": "int4"}],
+                }
+            },
+            "kvCache.precision: layer 0, head 0, v",
+            "No kernel of a device reads 4 bits",
+        ),
         ({"hardware": {"memory": 1 << 50}}, "hardware.memory", "Lower it or leave it out"),
     ],
 )
@@ -125,3 +135,26 @@ def test_paths_are_known_before_the_first_step(folder: Path) -> None:
         (op, device_dispatch.TRITON) for op in device_dispatch.OPS
     }
     assert {path.self_test for path in loaded.paths} == {status.KernelPath("", "", "", "").self_test}
+
+
+def test_a_draft_model_is_loaded_beside_and_counted_in_its_own_part(folder: Path) -> None:
+    guessing = {"method": "draft", "tokens": 3, "draftModel": str(folder)}
+    plain, loaded = load(folder), load(folder, speculative=guessing, kvCache={"swapSpace": "64Ki"})
+    assert (plain.num_guesses, plain.draft) == (0, None)
+    assert loaded.num_guesses == 3
+    draft, facts = loaded.draft, loaded.facts
+    assert draft is not None
+    assert draft.memory.slab.shape[0] == facts.num_pages == 4
+    assert draft.num_host_pages == facts.num_host_pages > 0
+    assert "speculation" not in plain.facts.memory_bytes
+    page_bytes, weights_bytes = draft.memory.layout.page_bytes, facts.memory_bytes["weights"]
+    assert facts.memory_bytes["speculation"] > weights_bytes + 4 * page_bytes
+    assert facts.memory_bytes["overhead"] == plain.facts.memory_bytes["overhead"]
+    assert facts.memory_bytes["swap"] == 2 * facts.num_host_pages * page_bytes
+
+
+def test_a_draft_model_for_shorter_texts_is_refused(folder: Path, tmp_path: Path) -> None:
+    short = {**made_models.LLAMA_CONFIG, "max_position_embeddings": 32}
+    small = made_models.write_folder(tmp_path / "small", short, made_models.llama_weights(short))
+    with pytest.raises(errors.ConfigError, match=r"speculative.draftModel.*64 tokens; it is for 32"):
+        load(folder, speculative={"method": "draft", "draftModel": str(small)})

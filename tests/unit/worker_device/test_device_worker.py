@@ -8,75 +8,19 @@ from __future__ import annotations
 import random
 
 import made_devices
-import numpy as np
 import pytest
 import quick_interpreter
 import random_plans
 import torch
 import toy_model
+from device_toys import CHOICES, GREEDY, NUM_SLOTS, alone, joined, made_worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark_runtime import errors
 from tidemark_runtime.core import sampling, step_plan
 from tidemark_runtime.model import batch as batches
-from tidemark_runtime.worker import accelerators, device_worker, interface, measuring, sampler, slots
-
-MAX_CONTEXT = 24
-NUM_SLOTS = 4
-GREEDY = sampling.SamplingParams(max_tokens=5, temperature=0.0)
-CHOICES = (
-    GREEDY,
-    sampling.SamplingParams(max_tokens=4, temperature=1.0, seed=7),
-    sampling.SamplingParams(max_tokens=6, temperature=0.8, seed=8, top_p=0.9, frequency_penalty=0.5),
-    sampling.SamplingParams(max_tokens=3, temperature=0.0, repetition_penalty=1.4, num_logprobs=2),
-)
-
-
-def made_worker(
-    num_pages: int,
-    block_size: int,
-    num_host_pages: int = 0,
-    *,
-    device: accelerators.Accelerator | None = None,
-    kernels: bool = False,
-    model: batches.Model | None = None,
-) -> device_worker.DeviceWorker:
-    """`kernels` False: the sampler in plain torch, many times faster than the interpreter."""
-    memory = toy_model.memory(num_pages, block_size)
-    facts = interface.WorkerFacts(
-        kind="triton",
-        device="interpreter",
-        dtype="float32",
-        layout=memory.layout,
-        num_pages=num_pages,
-        num_host_pages=num_host_pages,
-        max_context_tokens=MAX_CONTEXT,
-        memory_bytes={},
-    )
-    loaded = device_worker.Loaded(
-        accelerator=device or accelerators.Interpreter(),
-        model=model or toy_model.ToyModel(),
-        memory=memory,
-        facts=facts,
-        choices=made_devices.choices(kernels=kernels),
-    )
-    return device_worker.DeviceWorker(loaded, NUM_SLOTS)
-
-
-def alone(prompt: list[int], params: sampling.SamplingParams) -> list[int]:
-    """What the processor's sampler chooses when everything is computed again for each token."""
-    tokens = list(prompt)
-    while len(tokens) < len(prompt) + params.max_tokens:
-        tables = slots.SlotTables(1, MAX_CONTEXT, MAX_CONTEXT)
-        tables.apply(step_plan.StepPlan(step=0, joins=(step_plan.Join(0, tuple(tokens), len(prompt), params),)))
-        token_ids, _ = sampler.sample(toy_model.toy_logits(tokens).unsqueeze(0), tables, np.array([0]))
-        tokens.append(int(token_ids[0]))
-    return tokens[len(prompt) :]
-
-
-def joined(slot: int, prompt: list[int], params: sampling.SamplingParams, *pages: int) -> step_plan.Join:
-    return step_plan.Join(slot, tuple(prompt), len(prompt), params, pages=pages)
+from tidemark_runtime.worker import device_worker, measuring
 
 
 @given(

@@ -71,9 +71,6 @@ NVIDIA = {"resourceName": "nvidia.com/gpu"}
 @pytest.mark.parametrize(
     ("hardware", "spec", "path", "value", "remedy"),
     [
-        ({**NVIDIA, "count": 2}, {}, "hardware.count", 2, "set it to 1, and raise replicas"),
-        (NVIDIA, {"speculative": {"method": "ngram"}}, "speculative.method", "ngram", "set it to none"),
-        (NVIDIA, {"speculative": {"method": "draft", "draftModel": "d"}}, "speculative.method", "draft", "to none"),
         (NVIDIA, {"kvCache": {"dtype": "int4", "allowLossy": True}}, "kvCache.dtype", "int4", "to int8 or fp8_e4m3"),
         (NVIDIA, {"weights": {"quantization": "int8"}}, "model.weights.quantization", "int8", "to int8_weight_only"),
         (NVIDIA, {"kvCache": {"blockSize": 12}}, "kvCache.blockSize", 12, "set it to 16"),
@@ -95,6 +92,18 @@ def test_what_an_engine_on_a_device_refuses_is_told_before(
     assert effects.warnings(service, local=local) == [str(refusal)]
     document["spec"]["hardware"] = {"resourceName": "cpu", "count": 2}
     assert effects.refusals(api.parse(document)) == []
+
+
+@pytest.mark.parametrize(
+    ("speculative", "refused"), [({"method": "ngram"}, False), ({"method": "draft", "draftModel": "d"}, True)]
+)
+def test_a_draft_model_is_refused_where_several_devices_share_the_model(
+    speculative: dict[str, str], refused: bool
+) -> None:
+    made = (manifests.small(hardware=NVIDIA | more, speculative=speculative) for more in ({}, {"count": 2}))
+    one, several = ([found.path for found in effects.refusals(api.parse(each))] for each in made)
+    assert one == []
+    assert ("spec.speculative.method" in several) == refused
 
 
 def test_without_strict_kernels_it_serves_slowly_and_nothing_is_refused() -> None:

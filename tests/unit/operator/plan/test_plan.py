@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +221,22 @@ def test_devices_of_a_pod_share_the_model_and_cores_do_not(resource: str, count:
     assert contract.parse(engine_yaml(document)).hardware.tensor_parallel == ranks
 
 
+@pytest.mark.parametrize(
+    ("resource", "count", "has_it"), [("nvidia.com/gpu", 4, True), ("nvidia.com/gpu", 1, False), ("cpu", 4, False)]
+)
+def test_devices_that_share_a_model_have_shared_memory(resource: str, count: int, has_it: bool) -> None:
+    """/dev/shm of a container is 64 MiB, too little for what devices hand each other."""
+    document = manifests.small()
+    document["spec"]["hardware"] = {"resourceName": resource, "count": count, "memory": "2Gi"}
+    pod = wanted(document)["Deployment"]["spec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert ("/dev/shm" in mounts) == has_it
+    if has_it:
+        assert "readOnly" not in mounts["/dev/shm"]
+        volume = next(each for each in pod["volumes"] if each["name"] == mounts["/dev/shm"]["name"])
+        assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
 def test_what_the_spec_does_not_say_is_left_to_the_engine() -> None:
     assert "maxNumSeqs" not in engine_yaml(manifests.small())["scheduler"]
     assert "maxContextTokens" not in engine_yaml(manifests.small())["model"]
@@ -344,6 +362,53 @@ def test_with_a_draft_model_the_folder_of_both_is_mounted(path: str) -> None:
     (mount,) = (item for item in spec["containers"][0]["volumeMounts"] if item["name"] == "model")
     assert volume["hostPath"] == {"path": "/srv/models", "type": "Directory"}
     assert mount == {"name": "model", "mountPath": "/models", "readOnly": True}
+
+
+SOURCES = (
+    {"hostPath": {"path": "/srv/models/big.gguf"}},
+    {"hostPath": {"path": "/srv/models/big"}},
+    {"pvc": {"claimName": "models", "path": "qwen/big.gguf"}},
+    {"pvc": {"claimName": "models"}},
+    {"image": {"reference": "registry/models:1"}},
+    {"package": {"name": "smollm2-135m"}},
+)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: "-".join(map(str, *source.values())))
+@pytest.mark.parametrize("draft", [None, "small.gguf", "drafts/small"])
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_kubelet_can_mount_every_volume(source: dict[str, Any], draft: str | None, kind: str) -> None:
+    """Each once, none inside another (which would hide it, or need a folder in a read-only one), nothing of ours
+    writable but scratch, no subPath (which would freeze a ConfigMap's files), and a claim once in a pod."""
+    document = manifests.small(
+        kvCache={"dtype": "int8", "precision": {"mapRef": {"name": "m"}}, "scalesRef": {"name": "s"}},
+        access={"apiKeysSecretRef": {"name": "keys"}, "tlsSecretRef": {"name": "tls"}},
+        evaluation={"schedule": "0 3 * * 0"},
+        speculative={"method": "draft", "draftModel": draft} if draft else {"method": "ngram"},
+    )
+    document = manifests.changed("spec.model.source", source, document)
+    found = plan.wanted(api.parse(document), dataclasses.replace(FACTS, model_store_host_path="/srv/store"))
+    (made,) = (item for item in found if item["kind"] == kind)
+    spec = (made["spec"]["jobTemplate"] if kind == "CronJob" else made)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    mounts = container["volumeMounts"]
+    assert sorted(volume["name"] for volume in spec["volumes"]) == sorted(mount["name"] for mount in mounts)
+    paths = [mount["mountPath"] for mount in mounts]
+    assert all(one != other and not f"{one}/".startswith(f"{other}/") for one, other in permutations(paths, 2))
+    assert {mount["name"] for mount in mounts if not mount.get("readOnly")} == {"cache", "tmp"}
+    assert not any("subPath" in mount for mount in mounts)
+    claims = [volume["persistentVolumeClaim"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == ([{"claimName": "models", "readOnly": True}] if "pvc" in source else [])
+    written = engine_yaml(document)
+    for inside in (written["model"]["source"], written["speculative"].get("draftModel")):
+        if inside is not None and inside.startswith("/"):
+            assert sum(f"{inside}/".startswith(f"{path}/") for path in paths) == 1, "it lies in one volume"
+
+
+def test_a_gguf_in_capitals_is_a_file_too() -> None:
+    spec = pod_spec(manifests.changed("spec.model.source", {"hostPath": {"path": "/srv/BIG.GGUF"}}))
+    (volume,) = (item for item in spec["volumes"] if item["name"] == "model")
+    assert volume["hostPath"] == {"path": "/srv/BIG.GGUF", "type": "File"}
 
 
 @pytest.mark.parametrize("name", ["big.gguf", "big"])
