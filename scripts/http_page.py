@@ -216,7 +216,7 @@ _ADMIN = (
                 '`error` with `code` `restart_required` and `changes`: `[{"key", "running", "wanted"}]`',
                 "Restart settings differ; all are named, nothing is changed.",
             ),
-            ("401, 404, 413, 415", "`error`", "No token, no `/admin`, too large, another content type."),
+            ("401, 404, 408, 413, 415", "`error`", "No token, no `/admin`, too slow, too large, another content type."),
             (503, "`error` with `code` `loading`, `draining` or `engine_dead`", "Nothing is changed."),
             (
                 503,

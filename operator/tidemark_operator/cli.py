@@ -2,8 +2,8 @@
 
     0  done
     1  the thing asked for failed; the message says why and what to do. `status`: the service is not fine; `inspect`:
-       something was found
-    2  the command line, a setting or a manifest is wrong; `inspect`: it could not look
+       something was found; `plan`: it does not fit; `eval`: a limit is broken
+    2  the command line, a setting or a manifest is wrong; `inspect`, `plan`, `eval`: there is no answer
     130  stopped with Ctrl-C
 
 Nothing but the standard library is imported before the verb is known, so `tidemark --help` and `tidemark status`
@@ -51,6 +51,8 @@ class Verb:
     help: str
     extras: str
     """Extras of the distribution that bring what the module imports."""
+    no_answer: int = EXIT_FAILED
+    """Exit code where it fails. `EXIT_USAGE` of a verb whose 1 is an answer, which a script must not mistake."""
 
 
 VERBS = {
@@ -78,6 +80,7 @@ VERBS = {
         "tidemark_operator.commands.plan:command",
         "Show what memory a manifest takes and how many requests fit, before anything starts.",
         "operator",
+        EXIT_USAGE,
     ),
     "profile": Verb(
         "tidemark_operator.commands.profile:command",
@@ -118,6 +121,7 @@ VERBS = {
         "tidemark_runtime.commands.eval:app",
         "Measure what quantized KV memory costs in accuracy, and find what to keep at 16 bits.",
         "runtime",
+        EXIT_USAGE,
     ),
     "bench": Verb(
         "tidemark_runtime.commands.bench:command",
@@ -180,16 +184,17 @@ def run(argv: Sequence[str]) -> int:
     name, *rest = argv
     if name not in VERBS:
         return _fail(unknown_verb(name), EXIT_USAGE, argv)
+    verb = VERBS[name]
     try:
-        return _invoke(_load(VERBS[name]), name, rest)
+        return _invoke(_load(verb), name, rest)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tidemark_"):
             raise
-        return _fail(missing_package(name, error.name), EXIT_FAILED, argv)
+        return _fail(missing_package(name, error.name), verb.no_answer, argv)
     except (runtime_errors.ConfigError, *_WRONG_INPUT) as error:
         return _fail(error, EXIT_USAGE, argv)
     except (runtime_errors.TidemarkError, operator_errors.OperatorError) as error:
-        return _fail(error, EXIT_FAILED, argv)
+        return _fail(error, verb.no_answer, argv)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

@@ -84,7 +84,9 @@ class ModelConfig:
     name: str | None = _setting(None, RESTART, "served-name")
     """What clients send as `model`. Default: the source's own name."""
     dtype: str = _setting(AUTO, RESTART, "dtype", choices=(AUTO, "float32", "bfloat16", "float16"))
-    """Of activations and of unquantized weights. auto: bfloat16 where the processor is fast at it, else float32."""
+    """Of activations and of unquantized weights. auto: on a device the model's own 16 bits; on a processor float32, in
+    which a request gets the same text whatever runs beside it. bfloat16 on a processor reads long prompts faster where
+    it has instructions for it, but rounds by the number of rows of a step: a text can differ beside others."""
     quantization: str = _setting(AUTO, RESTART, "quantization", choices=QUANTIZATIONS)
     """Of weights. auto: as the file holds them (GGUF, AWQ, GPTQ or unquantized). none: expanded to `dtype`.
     int8_weight_only, fp8_weight_only: unquantized matrices are rounded to 8 bits while loading (int8: groups of 32,
@@ -138,7 +140,8 @@ class KVCacheConfig:
     block_size: int = _setting(16, RESTART, "block-size", minimum=1, maximum=256)
     """Tokens a page. 16 wastes under 4 % in half-filled pages at usual lengths."""
     memory: int | None = _setting(None, RESTART, "kv-memory", minimum=1, size=True)
-    """Bytes of the slab. Default: what `memory_utilization` leaves after the weights, never more than can be used."""
+    """Bytes of the slab, on each rank where several share the model (`hardware.tensor_parallel`). Default: what
+    `memory_utilization` leaves after the weights, never more than can be used."""
     num_pages: int | None = _setting(None, RESTART, "num-pages", minimum=1)
     """Pages of the slab, instead of `memory`; mostly for tests."""
     memory_utilization: float = _setting(0.9, RESTART, "memory-utilization", minimum=0.05, maximum=1.0)
@@ -262,6 +265,9 @@ class ServerConfig:
     """PEM file with the certificate's private key, not encrypted. Goes with `tls_cert_file`."""
     max_body: int = _setting(8 * 1024 * 1024, HOT, "max-body", minimum=1024, size=True)
     """Largest request body in bytes; a larger one is answered 413 without reading it all."""
+    body_seconds: float = _setting(60.0, HOT, "body-seconds", minimum=0.1)
+    """How long a client may take to send a request body, from when the server begins to read it; who takes longer is
+    answered 408."""
     drain_seconds: float = _setting(60.0, HOT, "drain-seconds", minimum=0)
     """Counted from SIGTERM, how long running requests may go on."""
     lame_duck_seconds: float = _setting(0.0, HOT, "lame-duck-seconds", minimum=0)

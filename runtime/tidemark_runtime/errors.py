@@ -18,6 +18,7 @@
     │   ├── NotAllowed         403, code priority_not_allowed
     │   ├── UnknownModel       404
     │   ├── RestartRequired    409, carries the settings that differ
+    │   ├── BodyTooSlow        408
     │   ├── BodyTooLarge       413
     │   └── Overloaded         429, carries Retry-After
     └── EngineError
@@ -173,6 +174,13 @@ class RestartRequired(RequestError):
             f"Only a new process can change {listed}. Nothing was changed. Start the engine again with this "
             "configuration, or send one that leaves these as they run."
         )
+
+
+class BodyTooSlow(RequestError):
+    """The client took longer to send the request body than it may."""
+
+    status = 408
+    code = "body_timeout"
 
 
 class BodyTooLarge(RequestError):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from grafana_foundation_sdk.models import dashboard
 
 from grafana import frame, panels, parts, queries
-from grafana.parts import ORANGE, RED
+from grafana.parts import GREEN, ORANGE, RED
 from grafana.words import Say
 from tidemark_operator.monitoring.rules import recording, services
 from tidemark_operator.monitoring.rules.thresholds import Thresholds
@@ -29,6 +29,7 @@ def content(say: Say) -> frame.Content:
             frame.Row(say("The queue", "队列"), list(_queue(say))),
             frame.Row(say("Preemption", "抢占"), list(_preemption(say))),
             frame.Row(say("The step", "步"), list(_step(say))),
+            frame.Row(say("Guessed tokens", "猜测的 token"), [*_guessed(say), *_guessing(say)]),
             frame.Row(say("Refused and tried again", "拒绝与重试"), list(_refused(say))),
         ],
     )
@@ -224,6 +225,76 @@ def _step(say: Say) -> Iterable[dashboard.Panel]:
         ),
         parts.query(f"avg by (phase) ({queries.by_engine(spent, 'phase')})", "{{phase}}"),
         stacked=True,
+    )
+
+
+def _guessed(say: Say) -> Iterable[dashboard.Panel]:
+    accepted = _guesses('result="accepted"')
+    yield panels.lines(
+        panels.About(
+            title=say("Tokens from guesses", "来自猜测的 token"),
+            description=say(
+                "Accepted guesses a second, of each service: so many steps of a request were not needed. 0: nobody "
+                "guesses (speculative.method none), or guesses do not pay now.",
+                "每秒被接受的猜测，按服务：即省去的步数。为 0：未开启猜测（speculative.method 为 none），"
+                "或当前不划算。",
+            ),
+            unit="short",
+            width=6,
+        ),
+        parts.query(accepted, "{{service}}"),
+    )
+    yield panels.lines(
+        panels.About(
+            title=say("Guesses that were right", "猜中率"),
+            description=say(
+                "Accepted over guessed, of each service. Low, and yet active: a guess costs next to nothing now. Low "
+                "for long: this text repeats little, and method none loses nothing.",
+                "被接受的与猜测的 token 之比，按服务。低但仍在猜：此时猜测几乎无成本。长期偏低：文本少有重复，"
+                "可将 method 设为 none。",
+            ),
+            unit="percentunit",
+            width=6,
+            maximum=1,
+            no_value=say("Nothing is guessed.", "没有猜测。"),
+        ),
+        parts.query(queries.share_of(accepted, _guesses('result="proposed"')), "{{service}}"),
+    )
+
+
+def _guesses(matcher: str) -> str:
+    return queries.total(queries.per_second(queries.of_engines(metrics.SPECULATIVE_TOKENS.name, matcher)))
+
+
+def _guessing(say: Say) -> Iterable[dashboard.Panel]:
+    yield panels.lines(
+        panels.About(
+            title=say("Requests that guess", "正在猜测的请求占比"),
+            description=say(
+                "Share of the running requests whose guesses were checked, over about 50 steps, of each engine. It "
+                "falls by itself as the batch fills: each guess then costs its full price.",
+                "运行中的请求里有猜测被验证的占比（约 50 步），按引擎。批次变满时会自行下降：此时每个猜测都要付全价。",
+            ),
+            unit="percentunit",
+            width=6,
+            maximum=1,
+        ),
+        parts.query(queries.by_engine(queries.of_engines(metrics.SPECULATIVE_ACTIVE.name)), "{{engine}}"),
+    )
+    yield panels.lines(
+        panels.About(
+            title=say("What guesses gain", "猜测的收益"),
+            description=say(
+                "Tokens a second of the last steps with guesses, as a multiple of what they are predicted to bring "
+                "without, of each engine. 1: nothing gained, or nothing guessed yet.",
+                "最近有猜测的步的 token 速率，为预计无猜测时的倍数，按引擎。1：没有收益，或尚未猜测。",
+            ),
+            unit="suffix:x",
+            width=6,
+            thresholds=parts.steps((1.0, GREEN), base=ORANGE),
+        ),
+        parts.query(queries.by_engine(queries.of_engines(metrics.SPECULATIVE_GAIN.name)), "{{engine}}"),
+        limits=True,
     )
 
 

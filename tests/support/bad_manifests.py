@@ -267,6 +267,12 @@ BAD: list[tuple[str, Any, str, tuple[str, ...]]] = [
     (D, [RULE] * 65, "spec.overload.degrade", ("It has 65 items", "at most 64")),
     ("spec.speculative.method", "medusa", "spec.speculative.method", ("none, ngram, draft",)),
     ("spec.speculative.method", "draft", "spec.speculative.draftModel", ("got nothing", "Name it")),
+    (
+        "spec.speculative.tokens",
+        7,
+        "spec.speculative.tokens",
+        ("got 7", "expected 4, its default, with speculative.method none", "choose the method ngram"),
+    ),
     ("spec.speculative.draftModel", "x", "spec.speculative.draftModel", ("got 'x'", "choose the method draft")),
     (
         "spec.speculative",

@@ -11,6 +11,7 @@ import yaml
 
 from tidemark_operator import errors
 from tidemark_operator.api import describe, parsing, service
+from tidemark_runtime.contract import yaml_words
 
 MAX_FILE_BYTES = 4 * 2**20
 
@@ -129,36 +130,10 @@ def _documents(text: str, source: str) -> Iterator[tuple[Any, yaml.Node]]:
                     yield document, node
         finally:
             loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        problem, remedy = _in_words(str(error.problem))
-        raise errors.ManifestFileError(f"{source}:{line} not valid YAML: {problem}.{remedy}") from error
-    except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        raise errors.ManifestFileError(
-            f"{source}: line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
-            f"not valid YAML: it has the control character U+{ord(text[error.position]):04X}. Remove it."
-        ) from error
     except yaml.YAMLError as error:
-        raise errors.ManifestFileError(f"{source}: not valid YAML: {error}.") from error
+        raise errors.ManifestFileError(f"{source}: {yaml_words.sentence(error, text)}") from error
     except RecursionError as error:
         raise errors.ManifestFileError(f"{source}: is nested too deeply for a manifest.") from error
-
-
-def _in_words(problem: str) -> tuple[str, str]:
-    """What PyYAML says in its own terms, and what to do."""
-    if "\\t" in problem:
-        return problem, " Indent with spaces, not tabs."
-    if problem == "found unhashable key":
-        return (
-            "a key is a list or a mapping, expected text",
-            " Is it a template with {{ }} that was not filled in? Fill it in first.",
-        )
-    unknown = problem.partition("could not determine a constructor for the tag ")[2]
-    if unknown:
-        return f"the tag {unknown} is not known", " Remove it."
-    return problem, ""
 
 
 def _refuse_duplicates(root: yaml.Node, source: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tidemark_operator import errors
+from tidemark_runtime.contract import yaml_words
 
 NAME = "tidemark"
 
@@ -64,7 +65,9 @@ def _parsed(about_text: bytes, values_text: bytes, where: Path) -> Chart:
                 if isinstance(value, Mapping)
             },
         )
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except yaml.YAMLError as error:
+        raise errors.ManifestFileError(f"{where}: not the chart {NAME}: {yaml_words.sentence(error)}") from error
+    except (KeyError, TypeError, AttributeError) as error:
         raise errors.ManifestFileError(f"{where}: not the chart {NAME}: {error!r}") from error
 
 

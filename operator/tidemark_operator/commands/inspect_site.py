@@ -64,9 +64,9 @@ def _addresses(options: argparse.Namespace) -> tuple[list[facts.Service], list[s
 
 def _local(options: argparse.Namespace) -> tuple[list[facts.Service], list[Mapping[str, Any]]]:
     try:
-        overview = status_local.overview(options.name)
+        overview = status_local.overview(options.name, "inspect")
     except status_local.NotRunning as error:
-        raise errors.NotFound(f"{error}. Or `tidemark inspect --url URL`, or `tidemark inspect --cluster`") from error
+        raise errors.NotFound(f"{error}, an engine by its address with `tidemark inspect --url URL`") from error
     return [inspect_engines.of_local(overview, options.ca_file)], [overview["source"]]
 
 

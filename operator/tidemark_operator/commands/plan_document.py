@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tidemark_operator import api, effects
+from tidemark_operator import api, effects, errors
 from tidemark_operator import plan as plan_api
 from tidemark_operator.commands import plan_model
 from tidemark_operator.plan import capacity as plan_capacity
-from tidemark_operator.plan import engine_config
+from tidemark_operator.plan import draft, engine_config
 from tidemark_runtime.planning import capacity, concurrency, footprint, page_layout, pool_size, rule_of_thumb
 
 Length = concurrency.Length
@@ -28,13 +28,16 @@ def build(
     lengths: Sequence[Length],
     users: int | None,
     mapped: plan_api.Map | None = None,
+    guesser: draft.Draft | None = None,
 ) -> dict[str, Any]:
     """`limit_bytes`: of one device; on a processor of the pod. `mapped`: the precision map that `service` names, where
-    it was given. Raises `CapacityError` where there is no sum at all."""
-    wanted = plan_capacity.wanted(service, limit_bytes, basis.overhead_bytes, mapped)
+    it was given. Raises `CapacityError` where there is no sum at all, `ManifestFileError` for a map that is of another
+    model."""
+    guesser = guesser or draft.by_name(service)
+    wanted = plan_capacity.wanted(service, limit_bytes, basis.overhead_bytes, mapped, guesser)
     unfit = plan_capacity.compared(mapped, basis.shape, wanted)
     if unfit is not None:
-        raise capacity.CapacityError(unfit.message)
+        raise errors.ManifestFileError(unfit.message)
     plan = footprint.of(basis.shape, wanted)
     chosen = list(lengths) or _usual(plan.context_tokens)
     goals = [_goal(plan, length, users) for length in chosen] if users is not None else []
@@ -55,7 +58,7 @@ def build(
         "reserveBytes": plan.reserve_bytes,
         "undivided": list(capacity.UNDIVIDED) if wanted.num_devices > 1 else [],
         "refusals": [str(refusal) for refusal in refusals],
-        "assumptions": _assumptions(service, basis, wanted, mapped),
+        "assumptions": [*_assumptions(service, basis, wanted, mapped), *draft.sentences(service, guesser)],
         "concurrency": rows,
         "goals": goals,
         "fits": plan.fits and not missed and not any(row["tooLong"] for row in rows),
@@ -93,8 +96,7 @@ def _kv(plan: footprint.Footprint) -> dict[str, Any]:
 def _assumptions(
     service: api.InferenceService, basis: plan_model.Basis, wanted: capacity.Wanted, mapped: plan_api.Map | None
 ) -> list[str]:
-    found = list(plan_capacity.map_sentences(service, basis.shape, wanted, mapped))
-    found += plan_capacity.draft_sentences(service)
+    found = list(plan_capacity.map_sentences(service, basis.shape, wanted, mapped, basis.name))
     on_device = service.spec.hardware.resource_name != plan_capacity.CPU
     if on_device:
         found.append("Graphs, workspace and overhead of a device are assumptions: no engine has measured them on one.")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from tidemark_operator import api, errors, names
 from tidemark_operator.plan import capacity as plan_capacity
-from tidemark_runtime.planning import capacity, known_models, model_files, weight_bytes
+from tidemark_operator.plan import shapes
+from tidemark_runtime.contract import settings
+from tidemark_runtime.planning import capacity, group_cuts, known_models, model_files, weight_bytes
 
 GROUP_SIZE = 128
 """Of `--weights awq` and `gptq`, where nothing else is said: what most checkpoints have."""
@@ -57,11 +59,10 @@ def find(service: api.InferenceService, asked: Asked, environment: Mapping[str, 
         )
     path = _local_path(service, environment)
     if path is not None:
-        return _from_file(service, path, path.stem)
+        return _from_file(service, path, _name(path))
     if reported is not None and service.spec.model.source.package is not None:
-        return Basis(
-            name=service.spec.model.source.package.name, weights="as stored", shape=reported, overhead_bytes=None
-        )
+        weights = "as stored" if shapes.has_kernels(service) else "expanded: no kernel of ours runs there"
+        return Basis(name=service.spec.model.source.package.name, weights=weights, shape=reported, overhead_bytes=None)
     raise _unknown(service)
 
 
@@ -74,40 +75,73 @@ def _named(service: api.InferenceService, model: str, asked: Asked) -> Basis:
             raise _wrong("--model", model, expected)
         if asked.weights is not None:
             raise _wrong("--weights", asked.weights, "no format beside a file: its own is read from it")
-        return _from_file(service, path, path.resolve().stem)
-    name, dtype = asked.weights or _format(service), _dtype(service, "bfloat16")
+        return _from_file(service, path, _name(path.resolve()))
+    name, dtype = asked.weights or _format(service), shapes.weights_dtype(service, "bfloat16")
     if name not in weight_bytes.FORMATS:
         raise _wrong("--weights", name, f"one of {', '.join(weight_bytes.FORMATS)}")
+    if not shapes.has_kernels(service) and name not in weight_bytes.UNQUANTIZED_BYTES:
+        label, name = f"{name}, expanded to {dtype}: no kernel of ours runs there", dtype
+    else:
+        label = f"{name}, groups of {asked.group_size}" if name in weight_bytes.PACKED else name
     try:
         num_bytes = weight_bytes.weights_bytes(known.matrices, name, group_size=asked.group_size, tables=dtype)
     except ValueError as error:
         raise _wrong("--group-size", asked.group_size, f"-1 or a divisor of the model's widths ({error})") from error
-    label = f"{name}, groups of {asked.group_size}" if name in weight_bytes.PACKED else name
+    if name in weight_bytes.PACKED:
+        group_cuts.check_packed(known.matrices, asked.group_size, _num_devices(service), f"{known.name} in {name}")
     return Basis(name=known.name, weights=label, shape=known.shape(num_bytes), overhead_bytes=None)
 
 
+def cut_groups(service: api.InferenceService, environment: Mapping[str, str]) -> str:
+    """What is wrong with dividing the model among the devices of a pod, by the headers of its files where they lie on
+    this machine; empty: nothing, or they do not lie here, or cannot be read, which others say."""
+    path = _local_path(service, environment)
+    if path is None or _num_devices(service) == 1:
+        return ""
+    try:
+        group_cuts.check(model_files.read(path), _num_devices(service))
+    except capacity.CapacityError as error:
+        return str(error)
+    except settings.ConfigError:
+        return ""
+    return ""
+
+
+def _num_devices(service: api.InferenceService) -> int:
+    """That share the model."""
+    hardware = service.spec.hardware
+    return 1 if hardware.resource_name == shapes.CPU else hardware.count
+
+
 def _from_file(service: api.InferenceService, path: Path, name: str) -> Basis:
-    found = model_files.read(path)
-    held = model_files.held(
-        found, dtype=_dtype(service, found.dtype), quantization=service.spec.model.weights.quantization
-    )
-    shape = known_models.shape_of(found.matrices, found.max_context_tokens, held.num_bytes)
+    held, shape = read_file(service, path, service.spec.model.weights.quantization)
+    group_cuts.check(model_files.read(path), _num_devices(service))
     return Basis(name=name, weights=held.format, shape=shape, overhead_bytes=None)
+
+
+def read_file(
+    service: api.InferenceService, path: Path, quantization: str
+) -> tuple[model_files.Held, capacity.ModelShape]:
+    """What the headers at `path` say, held as the device of `service` holds it. Raises `ConfigError`."""
+    found = model_files.read(path)
+    dtype, has_kernels = shapes.weights_dtype(service, found.dtype), shapes.has_kernels(service)
+    held = model_files.held(found, dtype=dtype, quantization=quantization, has_kernels=has_kernels)
+    return held, known_models.shape_of(found.matrices, found.max_context_tokens, held.num_bytes)
+
+
+def _name(path: Path) -> str:
+    """A folder's own name may have dots in it."""
+    return path.name if path.is_dir() else path.stem
 
 
 def _format(service: api.InferenceService) -> str:
     """What the manifest says; without a word the model's 16 bits, or the dtype that this machine is sure to compute."""
     quantization = service.spec.model.weights.quantization
-    return _dtype(service, "bfloat16") if quantization in (model_files.AUTO, model_files.NONE) else quantization
-
-
-def _dtype(service: api.InferenceService, of_model: str) -> str:
-    """Of unquantized weights. auto: the model's on a device; on a processor float32, because not every one is fast at
-    16 bits."""
-    dtype = service.spec.model.weights.dtype
-    if dtype != model_files.AUTO:
-        return dtype
-    return "float32" if service.spec.hardware.resource_name == plan_capacity.CPU else of_model
+    return (
+        shapes.weights_dtype(service, "bfloat16")
+        if quantization in (model_files.AUTO, model_files.NONE)
+        else quantization
+    )
 
 
 def _local_path(service: api.InferenceService, environment: Mapping[str, str]) -> Path | None:
@@ -116,12 +150,12 @@ def _local_path(service: api.InferenceService, environment: Mapping[str, str]) -
         path = Path(source.host_path.path)
         return path if path.exists() else None
     if source.package is not None:
-        path = _store(environment) / f"{source.package.name}.gguf"
+        path = store(environment) / f"{source.package.name}.gguf"
         return path if path.is_file() else None
     return None
 
 
-def _store(environment: Mapping[str, str]) -> Path:
+def store(environment: Mapping[str, str]) -> Path:
     """Where `tidemark models fetch` puts models."""
     chosen = environment.get(names.MODEL_STORE_VARIABLE)
     if chosen:

@@ -70,7 +70,7 @@ def _parts(document: Mapping[str, Any]) -> Renderable:
 
 _GUESSES = {
     "none": "no guesses",
-    "ngram": "logits of guesses",
+    "ngram": "logits of guesses; on a processor an index of each text",
     "draft": "logits of guesses; weights, pages and step of a draft model",
 }
 
@@ -84,12 +84,19 @@ def _what(part: str, document: Mapping[str, Any]) -> str:
         "weights": weights,
         "kv": f"{kv['dtype']}, {room}{decided}" if kv["pages"] else f"{kv['dtype']}: one page, and not even that fits",
         "activations": "peak of the largest step",
-        "graphs": "recorded steps" if document["partsBytes"]["graphs"] else "none on a processor",
+        "graphs": _graphs(document),
         "workspace": "tables kept between steps, and what the heap keeps beside tensors",
         "overhead": "framework, interpreter, HTTP process",
         "swap": "pages of preempted requests" if document["partsBytes"]["swap"] else "no swap space in this memory",
         "speculation": _GUESSES[document["speculation"]["method"]],
     }[part]
+
+
+def _graphs(document: Mapping[str, Any]) -> str:
+    if document["partsBytes"]["graphs"]:
+        return "recorded steps"
+    on_processor = document["device"]["resourceName"] == plan_capacity.CPU
+    return "none on a processor" if on_processor else "none: every step is launched there"
 
 
 def _concurrency(document: Mapping[str, Any]) -> Renderable:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemark_operator import api, effects, errors, plan
-from tidemark_operator.commands import render_monitoring, up_inputs
+from tidemark_operator.commands import plan_model, render_monitoring, up_inputs
 
 DEFAULT_IMAGE = "tidemark-runtime:latest"
 TOKEN_PLACEHOLDER = "# The operator makes the token. Apply the InferenceService, not these objects."
@@ -70,8 +70,14 @@ def command(
     for service in services:
         for warning in effects.warnings(service):
             typer.echo(f"warning: {service.name}: {warning}", err=True)
-        if (fit := plan.fit(service, {}, maps.get(up_inputs.map_name(service)))).refused:
+        fit = plan.fit(service, {}, maps.get(up_inputs.map_name(service)))
+        if fit.reason:  # as the other mistakes in a map that is given
+            raise errors.ManifestFileError(f"{service.name}: {fit.message}")
+        if fit.refused:
             typer.echo(f"warning: {service.name}: CapacityFit would be False: {fit.message}", err=True)
+        cut = plan_model.cut_groups(service, plan_model.environment())
+        if cut:
+            typer.echo(f"warning: {service.name}: the engine refuses to start: {cut}", err=True)
     if output is Output.JSON:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2, ensure_ascii=False)
     else:

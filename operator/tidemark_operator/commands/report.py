@@ -6,123 +6,42 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
 
 import typer
 
 from tidemark_operator import errors, prometheus
-from tidemark_operator.commands import report_inputs
+from tidemark_operator.commands import report_inputs, report_options
 from tidemark_operator.reporting import document, figures, page, period, plain, reading, report, sheet, words
 
-
-class Output(StrEnum):
-    """How the report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
-    CSV = "csv"
-
-
-_PERIOD, _COSTS = "The period", "Costs"
 _MATCH = re.compile(r"([a-zA-Z_]\w*)=(.+)")
 
 
 def command(
-    url: Annotated[
-        str,
-        typer.Option("--prometheus", metavar="URL", help="Where to ask, such as http://127.0.0.1:9090."),
-    ],
-    quarter: Annotated[
-        str | None,
-        typer.Option("--quarter", metavar="2026Q3", help="Instead of --from and --to.", rich_help_panel=_PERIOD),
-    ] = None,
-    first: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DAY", help="Its first day, such as 2026-07-01.", rich_help_panel=_PERIOD),
-    ] = None,
-    last: Annotated[
-        str | None, typer.Option("--to", metavar="DAY", help="The day after its last one.", rich_help_panel=_PERIOD)
-    ] = None,
-    zone: Annotated[
-        str,
-        typer.Option(
-            "--timezone", metavar="ZONE", help="Where days begin: UTC, +08:00, Asia/Shanghai.", rich_help_panel=_PERIOD
-        ),
-    ] = "UTC",
-    match: Annotated[
-        list[str] | None,
-        typer.Option("--match", metavar="LABEL=VALUE", help="Only series with it, such as namespace=team; repeatable."),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="A bearer token for Prometheus.")
-    ] = None,
-    ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", metavar="FILE", help="Certificates to trust, for https.")
-    ] = None,
-    hardware: Annotated[
-        Path | None,
-        typer.Option(
-            "--hardware", metavar="FILE", help="The cost file: devices, power, baseline.", rich_help_panel=_COSTS
-        ),
-    ] = None,
-    currency: Annotated[
-        str | None,
-        typer.Option("--currency", metavar="WORD", help="Of all prices, such as CNY.", rich_help_panel=_COSTS),
-    ] = None,
-    device_count: Annotated[
-        int | None, typer.Option("--device-count", metavar="N", help="Devices owned.", rich_help_panel=_COSTS)
-    ] = None,
-    device_price: Annotated[
-        float | None,
-        typer.Option(
-            "--device-price", metavar="N", help="Of one, with its share of the server.", rich_help_panel=_COSTS
-        ),
-    ] = None,
-    device_years: Annotated[
-        float | None,
-        typer.Option("--device-years", metavar="N", help="Over which it is written off.", rich_help_panel=_COSTS),
-    ] = None,
-    device_watts: Annotated[
-        float | None,
-        typer.Option(
-            "--device-watts", metavar="N", help="Draw of one, where none was measured.", rich_help_panel=_COSTS
-        ),
-    ] = None,
-    price_per_kwh: Annotated[
-        float | None,
-        typer.Option("--price-per-kwh", metavar="N", help="Of a kilowatt-hour.", rich_help_panel=_COSTS),
-    ] = None,
-    pue: Annotated[
-        float | None,
-        typer.Option("--pue", metavar="N", help="Power usage effectiveness, 1 or more.", rich_help_panel=_COSTS),
-    ] = None,
-    maintenance_percent: Annotated[
-        float | None,
-        typer.Option("--maintenance-percent", metavar="N", help="Of the price, each year.", rich_help_panel=_COSTS),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            "--baseline", metavar="FILE", help="How it was before: source, devices ...", rich_help_panel=_COSTS
-        ),
-    ] = None,
-    baseline_devices: Annotated[
-        float | None,
-        typer.Option("--baseline-devices", metavar="N", help="Devices it took before.", rich_help_panel=_COSTS),
-    ] = None,
-    baseline_source: Annotated[
-        str | None,
-        typer.Option("--baseline-source", metavar="WORDS", help="Where that number is from.", rich_help_panel=_COSTS),
-    ] = None,
-    language: Annotated[words.Language, typer.Option("--language", help="Of names and sentences.")] = words.Language.EN,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Write HTML, CSV and JSON there, too.")
-    ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="What is printed.")] = Output.TEXT,
+    url: report_options.Url,
+    quarter: report_options.Quarter = None,
+    first: report_options.First = None,
+    last: report_options.Last = None,
+    zone: report_options.Zone = "UTC",
+    match: report_options.Match = None,
+    token_file: report_options.TokenFile = None,
+    ca_file: report_options.CaFile = None,
+    hardware: report_options.Hardware = None,
+    currency: report_options.Currency = None,
+    device_count: report_options.DeviceCount = None,
+    device_price: report_options.DevicePrice = None,
+    device_years: report_options.DeviceYears = None,
+    device_watts: report_options.DeviceWatts = None,
+    price_per_kwh: report_options.PricePerKwh = None,
+    pue: report_options.Pue = None,
+    maintenance_percent: report_options.MaintenancePercent = None,
+    baseline: report_options.Baseline = None,
+    baseline_devices: report_options.BaselineDevices = None,
+    baseline_source: report_options.BaselineSource = None,
+    language: report_options.Language = words.Language.EN,
+    out: report_options.Out = None,
+    output: report_options.Format = report_options.Output.TEXT,
 ) -> None:
     """Report tokens, device hours, utilization, cost and savings of a period, with the formula of each figure.
 
@@ -162,8 +81,13 @@ def _json(made: figures.Report, language: words.Language) -> str:
     return json.dumps(document.of(made, language), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_FORMS: Mapping[Output, Callable[[figures.Report, words.Language], str]] = MappingProxyType(
-    {Output.TEXT: plain.text, Output.JSON: _json, Output.HTML: page.text, Output.CSV: sheet.text}
+_FORMS: Mapping[report_options.Output, Callable[[figures.Report, words.Language], str]] = MappingProxyType(
+    {
+        report_options.Output.TEXT: plain.text,
+        report_options.Output.JSON: _json,
+        report_options.Output.HTML: page.text,
+        report_options.Output.CSV: sheet.text,
+    }
 )
 
 
@@ -172,7 +96,7 @@ def _write(made: figures.Report, language: words.Language, folder: Path) -> list
     name = f"tidemark-{made.period.day(made.period.start)}-{made.period.day(made.period.end - 1)}"
     written = []
     try:
-        for form in (Output.HTML, Output.CSV, Output.JSON):
+        for form in (report_options.Output.HTML, report_options.Output.CSV, report_options.Output.JSON):
             path = folder / f"{name}.{form.value}"
             path.write_text(_FORMS[form](made, language), encoding="utf-8", newline="")
             written.append(path)

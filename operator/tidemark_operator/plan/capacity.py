@@ -14,12 +14,12 @@ from typing import Any
 
 from tidemark_operator import api, effects
 from tidemark_operator.api import quantities
-from tidemark_operator.plan import engine_config, layout, precision
+from tidemark_operator.plan import draft, engine_config, layout, precision, shapes
 from tidemark_runtime.contract import settings
 from tidemark_runtime.planning import capacity, page_layout, precision_map
 
 _MIB_BYTES = 1024 * 1024
-CPU = "cpu"
+CPU = shapes.CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,20 @@ class Fit:
 
 def fit(service: api.InferenceService, status: Mapping[str, Any], mapped: precision.Map | None = None) -> Fit:
     """Whether one pod of `service` fits; `status` is what was last written of it. `mapped`: the precision map that it
-    names; None: it names none, or it was not looked at, which the message then says."""
+    names; None: it names none, or it was not looked at, which the message then says. A draft model is counted where its
+    name is known; else the message says that it is not."""
     if mapped is not None and mapped.reason:
         return _without_map(mapped)
     shape, overhead_bytes = known_shape(service, status)
     limit_bytes = device_bytes(service.spec.hardware)
     if shape is None:
-        return Fit(None, "The model's size is not known before its first start; the engine does the sum then.")
+        unknown = "The model's size is not known before its first start; the engine does the sum then."
+        other = precision.other_model(mapped, precision.name_of_model(service))
+        return Fit(None, f"{unknown} {other}" if other else unknown)
     if limit_bytes is None:
         return Fit(None, "spec.hardware.memory is not set; the engine does the sum with what it finds.")
-    asked = wanted(service, limit_bytes, overhead_bytes, mapped)
+    guesser = draft.by_name(service)
+    asked = wanted(service, limit_bytes, overhead_bytes, mapped, guesser)
     unfit = compared(mapped, shape, asked)
     if unfit is not None:
         return _without_map(unfit)
@@ -65,9 +69,9 @@ def fit(service: api.InferenceService, status: Mapping[str, Any], mapped: precis
         f"{terms} = {_mib(total_bytes)} of {_mib(limit_bytes)}{where}: room for {tokens:,} tokens in "
         f"{sum_.num_pages:,} pages."
     )
-    if asked.num_devices > 1:
-        message = f"{message} That is memory alone: this version computes on one device; set spec.hardware.count to 1."
-    return Fit(True, " ".join([message, *map_sentences(service, shape, asked, mapped), *draft_sentences(service)]))
+    return Fit(
+        True, " ".join([message, *map_sentences(service, shape, asked, mapped), *draft.sentences(service, guesser)])
+    )
 
 
 def _without_map(mapped: precision.Map) -> Fit:
@@ -100,8 +104,7 @@ def known_shape(
         if all(isinstance(value, int) and value > 0 for value in values.values()):
             return capacity.ModelShape(**values), int(kept.get("overheadBytes") or 0) or None
     package = service.spec.model.source.package
-    known = capacity.KNOWN_SHAPES.get(package.name) if package is not None else None
-    return known, None
+    return None if package is None else shapes.named(package.name, service), None
 
 
 def device_bytes(hardware: api.Hardware) -> int | None:
@@ -114,8 +117,10 @@ def wanted(
     limit_bytes: int,
     overhead_bytes: int | None = None,
     mapped: precision.Map | None = None,
+    guesser: draft.Draft | None = None,
 ) -> capacity.Wanted:
-    """What `service` asks for, `auto` resolved. `limit_bytes`: of one device; `overhead_bytes`: None, not measured."""
+    """What `service` asks for, `auto` resolved. `limit_bytes`: of one device; `overhead_bytes`: None, not measured;
+    `guesser`: its draft model, None where only its name is looked at."""
     parsed, hardware = engine_config.parse(service), service.spec.hardware
     on_device = hardware.resource_name != CPU
     assumed = capacity.DEVICE_OVERHEAD_BYTES if on_device else capacity.OVERHEAD_BYTES
@@ -129,7 +134,7 @@ def wanted(
         limit_bytes=limit_bytes,
         num_devices=hardware.count if on_device else 1,
         overhead_bytes=assumed if overhead_bytes is None else overhead_bytes,
-        graphs_bytes=capacity.DEVICE_GRAPHS_BYTES if on_device else 0,
+        graphs_bytes=capacity.DEVICE_GRAPHS_BYTES if shapes.records_steps(service) else 0,
         item_bytes=2 if on_device else 4,
         heap_share=capacity.DEVICE_HEAP_SHARE if on_device else capacity.HEAP_SHARE,
         precision=_rules(parsed, mapped),
@@ -138,33 +143,7 @@ def wanted(
         memory_bytes=parsed.kv_cache.memory,
         # The limit of devices is their own memory, and the host's is no part of it.
         swap_bytes=0 if on_device else parsed.kv_cache.swap_space,
-        speculation=_speculation(service, parsed),
-    )
-
-
-def _speculation(service: api.InferenceService, parsed: settings.EngineConfig) -> capacity.Speculation:
-    """Of a draft model that is not known by name only its logits are counted; the engine does the whole sum."""
-    wanted = parsed.speculative
-    if wanted.method == "none":
-        return capacity.Speculation()
-    shape = capacity.KNOWN_SHAPES.get(wanted.draft_model) if wanted.draft_model is not None else None
-    if shape is None:
-        return capacity.Speculation(num_guesses=wanted.tokens)
-    pages = page_layout.PageLayout(capacity.kv_shape(shape), parsed.kv_cache.block_size, _kv_dtype(service))
-    return capacity.Speculation(
-        num_guesses=wanted.tokens, draft_weights_bytes=shape.weights_bytes, draft_page_bytes=pages.page_bytes
-    )
-
-
-def draft_sentences(service: api.InferenceService) -> tuple[str, ...]:
-    """What the sum says of a draft model: nothing where it knows it."""
-    draft = engine_config.parse(service).speculative.draft_model
-    if draft is None or draft in capacity.KNOWN_SHAPES:
-        return ()
-    return (
-        f"The draft model's files ({service.spec.speculative.draft_model}) are not read by the plan: of guesses only "
-        "their logits are counted, and the draft model's weights, pages and steps come on top. The engine does the "
-        "whole sum.",
+        speculation=draft.speculation(service, parsed, guesser or draft.by_name(service), _kv_dtype(service)),
     )
 
 
@@ -173,8 +152,10 @@ def map_sentences(
     shape: capacity.ModelShape,
     asked: capacity.Wanted,
     mapped: precision.Map | None = None,
+    name: str | None = None,
 ) -> tuple[str, ...]:
-    """What the sum says of the map in a ConfigMap: how much it keeps, or, not looked at, what it could change."""
+    """What the sum says of the map in a ConfigMap: how much it keeps, or, not looked at, what it could change. `name`:
+    of the model that is planned with; None: the manifest's."""
     reference = service.spec.kv_cache.precision.map_ref
     if reference is None or not page_layout.KV_DTYPES[asked.kv_dtype].scaled:
         return ()
@@ -182,7 +163,9 @@ def map_sentences(
         target = precision_map.Target(capacity.kv_shape(shape), asked.kv_dtype)
         named, every = precision_map.segments_of(mapped.found, target), 2 * shape.num_layers * shape.num_kv_heads
         dtypes = ", ".join(sorted(set(named.values())))
-        return (f"The precision map in ConfigMap {mapped.name} keeps {len(named)} of {every} segments in {dtypes}.",)
+        kept = f"The precision map in ConfigMap {mapped.name} keeps {len(named)} of {every} segments in {dtypes}."
+        other = precision.other_model(mapped, precision.name_of_model(service) if name is None else name)
+        return (kept, other) if other else (kept,)
     try:
         least = capacity.plan(shape, dataclasses.replace(asked, kv_dtype="bfloat16"))
     except capacity.CapacityError:
@@ -203,7 +186,7 @@ def _rules(parsed: settings.EngineConfig, mapped: precision.Map | None) -> Any:
 
 
 def _kv_dtype(service: api.InferenceService) -> str:
-    """auto: two bytes on a device; on a processor four, because not every one is fast at bfloat16."""
+    """auto: two bytes on a device; on a processor four, for float32 is exact there."""
     asked = effects.acting(service, "kvCache.dtype")
     if asked not in (None, "auto"):
         return str(asked)

@@ -39,7 +39,7 @@ def model_source(spec: api.Spec) -> str:
     if source.host_path is not None:
         return host_path_mount(source.host_path.path, spec.speculative.draft_model).model
     if source.pvc is not None and source.pvc.path:
-        return posixpath.join(MODELS_DIR, source.pvc.path.rstrip("/"))
+        return "/".join([MODELS_DIR, *_parts(source.pvc.path)])
     return MODELS_DIR
 
 
@@ -68,13 +68,18 @@ class HostPathMount:
 
 def host_path_mount(path: str, draft: str | None) -> HostPathMount:
     """A folder as `MODELS_DIR`, a file under its own name in it; with a draft model beside it the folder of both."""
-    path = f"/{'/'.join(part for part in path.split('/') if part not in ('', '.'))}"
+    path = f"/{'/'.join(_parts(path))}"
     inside = posixpath.join(MODELS_DIR, posixpath.basename(path))
     if draft is not None:
         return HostPathMount(posixpath.dirname(path), "Directory", MODELS_DIR, inside)
-    if path.endswith(GGUF):
+    if path.lower().endswith(GGUF):
         return HostPathMount(path, "File", inside, inside)
     return HostPathMount(path, "Directory", MODELS_DIR, MODELS_DIR)
+
+
+def _parts(path: str) -> list[str]:
+    """Folders and file of a path as somebody wrote it, with `.` and slashes too many; `..` is refused before."""
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def keys_path(reference: api.ApiKeysRef) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidemark_runtime.evaluation import subject as subjects
 
 EXIT_OVER = 1
-"""A limit is broken, or no map keeps within it."""
+"""A limit is broken, or no map keeps within it. What could not be measured at all ends with 2."""
 DEFAULT_RESULTS = Path("eval-results")
 _PLAN = items.Plan()
 
@@ -244,7 +244,7 @@ def find_map(
         measured = losses.TextLosses(loaded.model, pieces, _base(base_dtype, loaded))
         search = map_search.prepare(loaded, measured, words, (kv_cache_dtype, keep), results_folder, resume, show)
         found = search.run(max_kl, max_extra_bytes, method, detail)
-    notes = {"model": loaded.name, "kvDtype": kv_cache_dtype}
+    notes = {"model": loaded.name, "weights": identity.of(source), "kvDtype": kv_cache_dtype}
     map_text = configurations.map_text(found.segments, aim.shape, notes) if found.segments else None
     mapping = map_search.to_mapping(found, notes, map_text)
     eval_terminal.write("--results", search.kept.folder / results.RESULT_FILE, results.to_json(mapping))

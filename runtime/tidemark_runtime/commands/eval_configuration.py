@@ -16,6 +16,7 @@ from tidemark_runtime.evaluation import configured, items, results, tables
 from tidemark_runtime.model import identity, sources
 
 EXIT_OVER = 1
+"""What could not be evaluated at all ends with 2 (`tidemark_operator.cli`)."""
 _PLAN = items.Plan(parts=(items.TEXT,))
 
 
@@ -40,7 +41,10 @@ def evaluate(
         Path, typer.Option("--results", metavar="FOLDER", help="Where measurements are kept")
     ] = Path("eval-results"),
 ) -> None:
-    """Compare what an engine's configuration quantizes with the unquantized model, on text."""
+    """Compare what an engine's configuration quantizes with the unquantized model, on text.
+
+    Exit code 0: within the limits, 1: over one, 2: nothing was compared, and the message says why.
+    """
     settings = serve.read_settings(file, None, {})
     configured.check(settings)
     plan = items.Plan(parts=(items.TEXT,), text_tokens=tokens, window_tokens=window, seed=seed)

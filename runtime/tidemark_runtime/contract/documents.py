@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tidemark_runtime import errors
+from tidemark_runtime.contract import yaml_words
 
 _MERGE = "<<"
 """YAML's key that takes over another mapping; it may stand more than once."""
@@ -51,7 +52,7 @@ def read_yaml(text: str, key: str, seen: object, expected: str) -> Any:
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _unreadable(key, seen, expected, error) from error
+        raise _unreadable(key, seen, expected, yaml_words.sentence(error, text)) from error
     if twice:
         raise errors.ConfigError(twice)
     return found
@@ -112,5 +113,5 @@ def _problem(key: str, seen: str) -> errors.Problem:
     return errors.Problem(key, errors.Seen(seen), "each key once", "Remove one of them.")
 
 
-def _unreadable(key: str, seen: object, expected: str, error: Exception) -> errors.ConfigError:
+def _unreadable(key: str, seen: object, expected: str, error: object) -> errors.ConfigError:
     return errors.ConfigError([errors.Problem(key, seen, expected, f"It says: {error}")])

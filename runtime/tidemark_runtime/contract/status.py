@@ -69,7 +69,8 @@ class MemoryStatus(msgspec.Struct, frozen=True, rename="camel"):
     limit_bytes: int = 0
     """What the pod may use; 0: not known."""
     kv_bytes: dict[str, int] = {}
-    """Of the slab, by the dtype of what lies there: with a precision map there are several."""
+    """Of the slab, by the dtype of what lies there: with a precision map there are several. Where several ranks share
+    the model: of all of them on a processor, of the one with the largest pages on devices, and every dtype is there."""
     page_bytes: int = 0
     block_size: int = 0
     pages_total: int = 0
@@ -119,7 +120,8 @@ class SpeculativeStatus(msgspec.Struct, frozen=True, rename="camel"):
     active_ratio: float = 0.0
     """Share of the sequences that decode whose guesses were checked, lately; 0: it is off, or nothing runs."""
     gain: float = 1.0
-    """Tokens a second of the last steps with guesses, over what they are predicted to bring without."""
+    """Tokens that the last steps with guesses brought each sequence that decodes, times predicted seconds without over
+    measured seconds, which counts as 1 at most: never more than `tokens` + 1."""
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -121,7 +121,7 @@ def scales_text(found: fixed.FixedScales) -> str:
 
 
 def map_text(segments: precision_map.Segments, shape: page_layout.KVShape, notes: Mapping[str, str]) -> str:
-    """The file that `read_map` reads; `notes`: `model` and `kvDtype`, which are no rules."""
+    """The file that `read_map` reads; `notes`: `model`, `weights` and `kvDtype`, which are no rules."""
     found = {**notes, **precision_map.to_mapping(segments, shape)}
     # Lists of numbers in one line, rules in lines of their own.
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, default_flow_style=None)

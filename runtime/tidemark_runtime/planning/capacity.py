@@ -18,6 +18,8 @@ CapacityError = errors.CapacityError
 """For callers that take nothing but the planning of the runtime."""
 
 _FLOAT32_BYTES = 4
+_ARRAYS_BYTES = 256
+"""Of two arrays, beside their entries."""
 _TOKEN_TABLE_BYTES = 24
 """Of a step's token: its id and position (int64), its page and its row in it (int32)."""
 _SAMPLED_ELEMENT_BYTES = 24
@@ -86,6 +88,30 @@ class Speculation:
     draft_weights_bytes: int = 0
     draft_page_bytes: int = 0
     """The draft model's KV of a page's tokens."""
+    draft_token_bytes: int = 0
+    """Its activations of one token of a step (`step_token_bytes`): it takes in the same prompts."""
+    has_index: bool = False
+    """Guesses come from an index of each sequence's text, in the memory that is planned: a processor's, not a
+    device's."""
+
+
+def guessing(
+    num_guesses: int,
+    *,
+    draft: ModelShape | None = None,
+    draft_page_bytes: int = 0,
+    item_bytes: int = 4,
+    has_index: bool = False,
+) -> Speculation:
+    """What guessing takes with this draft model, whose weights are `draft.weights_bytes`; None: there is none."""
+    if draft is None:
+        return Speculation(num_guesses=num_guesses, has_index=has_index)
+    return Speculation(
+        num_guesses=num_guesses,
+        draft_weights_bytes=draft.weights_bytes,
+        draft_page_bytes=draft_page_bytes,
+        draft_token_bytes=step_token_bytes(draft, item_bytes),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,15 +183,16 @@ def layout_and_demand(
         max_num_seqs=wanted.max_num_seqs,
         max_context_tokens=context_tokens,
         swap_bytes=num_swap_pages * layout.page_bytes,
-        speculation_bytes=speculation_bytes(shape, wanted, num_swap_pages),
+        speculation_bytes=speculation_bytes(shape, wanted, num_swap_pages, context_tokens),
         speculation_page_bytes=wanted.speculation.draft_page_bytes,
     )
     return layout, demand
 
 
-def speculation_bytes(shape: ModelShape, wanted: Wanted, num_swap_pages: int) -> int:
+def speculation_bytes(shape: ModelShape, wanted: Wanted, num_swap_pages: int, context_tokens: int) -> int:
     """But for the pages: the rows of logits that a step with guesses has beside the usual ones, as many as its budget
-    allows; the draft model's weights, and its part of the swap space."""
+    allows; the draft model's weights, its part of the swap space, and its own largest step, which is computed beside
+    the model's logits (where it guesses, its logits take the place of the model's); or an index for each slot."""
     guesses = wanted.speculation
     most = max(0, wanted.max_num_batched_tokens - wanted.max_num_seqs)
     rows = min(wanted.max_num_seqs * guesses.num_guesses, most)
@@ -173,7 +200,16 @@ def speculation_bytes(shape: ModelShape, wanted: Wanted, num_swap_pages: int) ->
         _FLOAT32_BYTES * rows * shape.vocab_size
         + guesses.draft_weights_bytes
         + num_swap_pages * guesses.draft_page_bytes
+        + wanted.max_num_batched_tokens * guesses.draft_token_bytes
+        + (wanted.max_num_seqs * guess_index_bytes(context_tokens) if guesses.has_index else 0)
     )
+
+
+def guess_index_bytes(max_tokens: int) -> int:
+    """The most that the index of one text (`core.ngram.Index`) takes that can become `max_tokens` long: a table with a
+    power of two of places, an entry for each token, and what an array keeps for more of them, a sixteenth."""
+    table = 1 << max(6, (max_tokens - 1).bit_length())
+    return _FLOAT32_BYTES * (table + max_tokens + max_tokens // 16) + _ARRAYS_BYTES
 
 
 def wishes(wanted: Wanted) -> pool_size.Wishes:
@@ -198,8 +234,8 @@ def divided(shape: ModelShape, num_devices: int) -> ModelShape:
     wrong = undividable(shape, num_devices)
     if wrong:
         raise errors.CapacityError(
-            f"the model cannot be divided among {num_devices} devices: {'; '.join(wrong)}. "
-            "Set hardware.count to 1: this version computes on one device"
+            f"the model cannot be divided among {num_devices} devices: {'; '.join(wrong)} do not divide. Set "
+            f"hardware.count to one of {', '.join(map(str, dividers(shape)))}"
         )
     return dataclasses.replace(
         shape,

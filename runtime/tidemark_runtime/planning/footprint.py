@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidemark_runtime import errors
 from tidemark_runtime.planning import capacity, page_layout, pool_size
 
-TOLERANCES: Mapping[str, float] = {"weights": 0.03, "kv": 0.03, "activations": 0.10}
+TOLERANCES: Mapping[str, float] = {"weights": 0.03, "kv": 0.03, "activations": 0.10, "speculation": 0.10}
 """Part -> how far what is measured may lie from the plan, as a share of the plan, before an engine warns. The other
 parts are bounds (workspace) or assumptions (graphs, overhead)."""
 PARTS = ("weights", "kv", "activations", "graphs", "workspace", "overhead", "swap", "speculation")

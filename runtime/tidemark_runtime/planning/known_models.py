@@ -97,6 +97,7 @@ MODELS: Mapping[str, KnownModel] = MappingProxyType(
             _model("llama-3.2-3b", (28, 3072, 8192), (24, 8, 128), 128_256, _LLAMA31, tied=True),
             _model("llama-3.1-8b", (32, 4096, 14_336), (32, 8, 128), 128_256, _LLAMA31),
             _model("llama-3.1-70b", (80, 8192, 28_672), (64, 8, 128), 128_256, _LLAMA31),
+            _model("smollm2-135m", (30, 576, 1536), (9, 3, 64), 49_152, 8192, tied=True),
             _model("mistral-7b-v0.3", (32, 4096, 14_336), (32, 8, 128), 32_768, 32_768),
         )
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark_runtime import errors
-from tidemark_runtime.planning import gguf_header, weight_bytes
+from tidemark_runtime.planning import gguf_header, safetensors_header, weight_bytes
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """Decoders whose memory is this sum."""
@@ -58,6 +58,8 @@ class ModelFile:
     packing: Packing | None = None
     stored: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Of a GGUF: tensor type -> (outputs, inputs) of each matrix; empty for a Hugging Face folder."""
+    summed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of a GGUF: `o_proj` and `down_proj`, whose inputs several devices divide -> the types of its tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,13 @@ class Held:
 
 
 def read(path: Path) -> ModelFile:
-    """Raises `ConfigError` naming `path`, what is wrong with it and what was expected."""
+    """Raises `ConfigError` naming `path`, what is wrong with it and what was expected; also where files of weights are
+    shorter than their headers say: the engine would not start with them."""
     try:
         if path.is_dir():
-            return _folder(path / _CONFIG)
+            found = _folder(path / _CONFIG)
+            safetensors_header.check_whole(path)
+            return found
         return _gguf(path) if path.suffix == ".gguf" else _folder(path)
     except FileNotFoundError as error:
         raise _problem(path, f"no {error.filename or path}", f"Is it {EXPECTED}?") from error
@@ -82,14 +87,17 @@ def read(path: Path) -> ModelFile:
         raise _problem(path, str(error), "Name another one, or a known model") from error
 
 
-def held(model: ModelFile, *, dtype: str, quantization: str) -> Held:
-    """The weights as `model.quantization` asks: auto as stored, none expanded to `dtype`, or one made at load.
+def held(model: ModelFile, *, dtype: str, quantization: str, has_kernels: bool = True) -> Held:
+    """The weights as `model.quantization` asks: auto as stored, none expanded to `dtype`, or one made at load. Without
+    kernels of ours (`vendors.Vendor.has_kernels`) all is expanded, whatever is asked for.
 
     Raises `ConfigError` for a quantization that the checkpoint does not have.
     """
     if quantization in weight_bytes.PACKED and (model.packing is None or model.packing.method != quantization):
         problem = errors.Problem("model.weights.quantization", quantization, f"auto: {model.where} is not packed so")
         raise errors.ConfigError([problem])
+    if not has_kernels:
+        quantization = NONE
     if model.stored:
         return _held_gguf(model, dtype, quantization)
     kept = weight_bytes.held_dtype(model.dtype, dtype, quantization)
@@ -202,6 +210,12 @@ def _gguf(path: Path) -> ModelFile:
         max_context_tokens=counts.one("context_length"),
         dtype=_main_dtype(stored),
         stored={name: tuple(shapes) for name, shapes in stored.items()},
+        summed={
+            name: frozenset(
+                tensor.type_name for stored_name, tensor in header.tensors.items() if stored_name.endswith(end)
+            )
+            for name, end in (("o_proj", ".attn_output.weight"), ("down_proj", ".ffn_down.weight"))
+        },
     )
 
 

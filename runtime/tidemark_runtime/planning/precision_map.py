@@ -8,7 +8,8 @@
 
 `layers` and `heads` are a number, a range `first-last` (both ends belong to it) or a list of those. `heads` are KV
 heads, all where left out; `kind` is k, v or both (default); `dtype` is a KV dtype, or auto (default): 16 bits. The file
-that `tidemark eval sensitivity` writes also says for which `model` and `kvDtype` it was found: notes, not rules.
+that `tidemark eval sensitivity` writes also says for which `model`, `weights` and `kvDtype` it was found: notes, not
+rules. A map that was found for another model is used, and told of (`of_another`).
 
 Read in two steps: `parse` knows no model, so that a manifest can be checked early; `segments_of` knows the shape.
 """
@@ -34,11 +35,12 @@ Segments = Mapping[tuple[int, int, page_layout.Kind], str]
 """(layer, head, kind) -> dtype name, as `PageLayout.precision` wants it."""
 
 _KINDS: Mapping[str, tuple[page_layout.Kind, ...]] = {"k": ("k",), "v": ("v",), BOTH: ("k", "v")}
-_NOTES = ("model", "kvDtype")
+_NOTES = ("model", "weights", "kvDtype")
 _KEYS = ("rules", "keepLayers", "keepHeads", *_NOTES)
 _RULE_KEYS = ("layers", "heads", "kind", "dtype")
 _NUMBERS = "a number from 0, a range such as 3-5, or a list of those"
 _RANGE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+_AGAIN = "Find one for it with `tidemark eval sensitivity`"
 _MOST = 65_536
 """No model has so many layers; a range up to a mistyped number must not fill the memory."""
 
@@ -64,6 +66,10 @@ class PrecisionMap:
     rules: tuple[Rule, ...]
     found_for: str = ""
     """The KV dtype that its note `kvDtype` names; empty: none, or no dtype that there is."""
+    model: str = ""
+    """Whose it is, by its note; empty: it does not say."""
+    weights: str = ""
+    """`model.identity.of` the files it was found with, by its note; empty: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,25 @@ def parse(values: object, where: str = "kvCache.precision") -> PrecisionMap:
         problems.append(errors.Problem(where, dict(values), "at least one rule", remedy))
     if problems:
         raise errors.ConfigError(problems)
-    note = values.get("kvDtype")
-    return PrecisionMap(where, tuple(rules), note if isinstance(note, str) and note in page_layout.KV_DTYPES else "")
+    model, weights, note = (str(values.get(name) or "") for name in _NOTES)
+    return PrecisionMap(where, tuple(rules), note if note in page_layout.KV_DTYPES else "", model, weights)
+
+
+def places_of(wanted: PrecisionMap, dtypes: Iterable[str]) -> list[tuple[str, str]]:
+    """Where the map names one of `dtypes`, and which one."""
+    named = frozenset(dtypes)
+    return [(f"{rule.where}.dtype", rule.dtype) for rule in wanted.rules if rule.dtype in named]
+
+
+def of_another(wanted: PrecisionMap, name: str, weights: str) -> str:
+    """A sentence for a map that was found for other weights than `weights`, those of the model `name`; empty where it
+    was found for these, or does not say."""
+    if not wanted.weights or wanted.weights == weights:
+        return ""
+    return (
+        f"The map was found for {wanted.model or 'a model'} with the weights {wanted.weights}, and {name} with the "
+        f"weights {weights} runs: which layers lose most may differ. {_AGAIN}"
+    )
 
 
 def of_settings(settings: Iterable[config.PrecisionRule], where: str = "kvCache.precision") -> PrecisionMap:
@@ -137,7 +160,7 @@ def segments_of(wanted: PrecisionMap, target: Target) -> Segments:
     problems: list[errors.Problem] = []
     owners: dict[tuple[int, int, page_layout.Kind], Rule] = {}
     for rule in wanted.rules:
-        problems += _wrong_places(rule, target)
+        problems += _wrong_places(rule, target, wanted.model)
         clash: tuple[tuple[int, int, page_layout.Kind], Rule] | None = None
         for place in _places(rule, target.shape):
             if place in owners:
@@ -272,11 +295,13 @@ def _places(rule: Rule, shape: page_layout.KVShape) -> Iterator[tuple[int, int, 
                     yield layer, head, kind
 
 
-def _wrong_places(rule: Rule, target: Target) -> Iterator[errors.Problem]:
+def _wrong_places(rule: Rule, target: Target, found_for: str) -> Iterator[errors.Problem]:
+    """`found_for`: the model that the map names."""
     num_layers, num_heads = target.shape.num_layers, target.shape.num_kv_heads
     layers = [layer for layer in rule.layers if layer >= num_layers]
     if layers:
-        remedy = "The map is of another model, or mistyped: find one with `tidemark eval sensitivity`"
+        named = f" ({found_for}, it says)" if found_for else ""
+        remedy = f"The map is of another model{named}, or mistyped: find one with `tidemark eval sensitivity`"
         yield errors.Problem(f"{rule.where}: layers", layers, f"layers under {num_layers}", remedy)
     heads = [head for head in rule.heads or () if head >= num_heads]
     if not heads:

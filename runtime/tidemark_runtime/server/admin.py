@@ -39,12 +39,12 @@ class AdminConfig:
             return self._refused(409, _restart_required(error))
 
     async def _document(self, request: requests.Request) -> Mapping[str, Any]:
-        """Raises `ConfigError`, `BodyTooLarge`, `HTTPException` 415."""
+        """Raises `ConfigError`, `BodyTooLarge`, `BodyTooSlow`, `HTTPException` 415."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in CONTENT_TYPES:
             known = ", ".join(CONTENT_TYPES)
             raise exceptions.HTTPException(415, f"Content-Type: got {kind[:80]!r}, expected one of {known}.")
-        body = await bodies.read(request, MAX_DOCUMENT_BYTES)
+        body = await bodies.read(request, MAX_DOCUMENT_BYTES, self._shared.config.server.body_seconds)
         # Always in the thread: PyYAML takes a hundred times as long as JSON.
         return await bodies.offload(self._shared.pool, bodies.LARGE_BODY_BYTES + 1, lambda: parse(body, kind))
 

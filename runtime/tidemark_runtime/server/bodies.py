@@ -27,10 +27,11 @@ class ClientGone(Exception):
     """The client closed its connection; there is nobody to answer."""
 
 
-async def read(request: requests.Request, limit_bytes: int) -> bytes:
+async def read(request: requests.Request, limit_bytes: int, limit_seconds: float) -> bytes:
     """The whole body.
 
-    Raises `BodyTooLarge` as soon as the header or the bytes so far say so, `ClientGone`.
+    Raises `BodyTooLarge` as soon as the header or the bytes so far say so, `BodyTooSlow` where it is not here in
+    `limit_seconds`, `ClientGone`.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit_bytes:
@@ -38,11 +39,16 @@ async def read(request: requests.Request, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit_bytes:
-                raise _too_large(limit_bytes, "more")
-            chunks.append(chunk)
+        async with asyncio.timeout(limit_seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit_bytes:
+                    raise _too_large(limit_bytes, "more")
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise errors.BodyTooSlow(
+            f"The request body must be here in {limit_seconds:g} seconds (server.bodySeconds), {size} bytes of it came."
+        ) from error
     except requests.ClientDisconnect as error:
         raise ClientGone from error
     return b"".join(chunks)

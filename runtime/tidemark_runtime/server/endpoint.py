@@ -108,7 +108,8 @@ class Endpoint:
         shared = self._shared
         shared.serving()
         request = requests.Request(sender.scope, sender.receive)
-        body = await bodies.read(request, shared.config.server.max_body)
+        limits = shared.config.server
+        body = await bodies.read(request, limits.max_body, limits.body_seconds)
         async with connection.watch(sender.receive) as client:
             serving = shared.serving()
             asked = await bodies.offload(shared.pool, len(body), lambda: self._want(body, serving))

@@ -148,7 +148,7 @@ class Lifecycle:
     async def _drain(self, server: _HttpServer) -> bool:
         """Serve what arrives: for the lame-duck time on new connections too, then on those that are open; until nothing
         runs. False when the drain time, or patience, ran out with requests unfinished."""
-        shared, now = self._shared, asyncio.get_running_loop().time
+        shared, now = self._shared, self._shared.clock
         if shared.ready is None:
             return True
         settings, started = shared.config.server, now()

@@ -101,7 +101,7 @@ def note_priority(scope: types.Scope, priority: int) -> None:
 
 async def on_error(request: requests.Request, error: Exception) -> starlette_responses.Response:
     """Starlette's exception handler for everything."""
-    if isinstance(error, errors.BodyTooLarge):
+    if isinstance(error, errors.BodyTooLarge | errors.BodyTooSlow):
         return refusal(error)
     if isinstance(error, MemoryError):
         request.app.state.shared.metrics.out_of_memory()

@@ -20,7 +20,8 @@ class Tokenize:
 
     async def post(self, request: requests.Request) -> starlette_responses.Response:
         serving = self._shared.serving()
-        body = await bodies.read(request, self._shared.config.server.max_body)
+        limits = self._shared.config.server
+        body = await bodies.read(request, limits.max_body, limits.body_seconds)
         encoded = await bodies.offload(self._shared.pool, len(body), lambda: _encode(body, serving))
         return starlette_responses.Response(encoded, media_type="application/json")
 

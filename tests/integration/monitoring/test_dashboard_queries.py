@@ -34,7 +34,7 @@ pytestmark = [
 
 CERTIFICATES = Path(__file__).parents[2] / "support" / "certificates"
 FLAGS = {"num-pages": 64, "max-num-seqs": 4, "threads": 1, "tls-cert-file": CERTIFICATES / "one.crt",
-         "tls-key-file": CERTIFICATES / "one.key"}  # fmt: skip
+         "tls-key-file": CERTIFICATES / "one.key", "speculative-method": "ngram"}  # fmt: skip
 KEY = "sk-dashboards"
 EVERY_SECOND = "1s"
 FOUND_SECONDS = 120.0

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -137,8 +138,16 @@ def test_no_server_ends_with_1(monkeypatch: pytest.MonkeyPatch, server, capsys: 
     assert "does not answer GET /v1/models: All connection attempts failed" in capsys.readouterr().err
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """As at a terminal. Who starts the tests in the background of a shell has them begin with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_shows_what_there_is_and_ends_with_130(
-    server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server, ctrl_c: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.on_request = lambda number: signal.raise_signal(signal.SIGINT) if number == 40 else None
     file = tmp_path / "run.json"

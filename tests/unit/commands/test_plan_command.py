@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -129,18 +130,46 @@ def test_several_devices_are_planned_one_by_one(tmp_path: Path, capsys: pytest.C
     assert both["kv"]["pageBytes"] * 2 == one["kv"]["pageBytes"]
     assert both["undivided"]
     assert one["undivided"] == []
-    assert one["refusals"] == []
-    (refusal,) = both["refusals"]
-    assert refusal.startswith("spec.hardware.count: 2: the engine refuses to start with it on devices: ")
+    assert one["refusals"] == both["refusals"] == []
+    assert both["partsBytes"]["graphs"] == 0 < one["partsBytes"]["graphs"]  # sums over devices are not recorded
+
+
+def test_groups_that_devices_would_cut_are_refused_with_the_numbers_that_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """qwen2.5-7b: an MLP of 18,944 inputs, which is 148 groups of 128."""
+    eight = {"resourceName": "nvidia.com/gpu", "count": 4, "memory": "24Gi"}
+    file = manifest(tmp_path, hardware=eight)
+    packed = ["--model", "qwen2.5-7b", "--weights", "awq"]
+    assert cli.run(["plan", file, *packed, "--group-size", "128"]) == 0
+    capsys.readouterr()
+    seven = manifest(tmp_path, hardware={**eight, "count": 14})
+    assert cli.run(["plan", seven, *packed, "--group-size", "128"]) != 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "qwen2.5-7b in awq cannot be divided among 14 devices: down_proj has 18944 inputs in groups of 128" in told
+    assert "Set hardware.count to one of 1, 2, 4" in told
+
+
+def test_weights_that_are_cut_off_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    made_models.write_folder(folder, made_models.LLAMA_CONFIG, made_models.llama_weights())
+    weights = folder / "model.safetensors"
+    size = weights.stat().st_size
+    assert cli.run(["plan", manifest(tmp_path), "--model", str(folder)]) == 0
+    os.truncate(weights, size - 4)
+    capsys.readouterr()
+    assert cli.run(["plan", manifest(tmp_path), "--model", str(folder)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"the file has {size - 4} bytes, but by its header {size}, where the tensor" in told
 
 
 def test_what_the_engine_refuses_is_shown_beside_the_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    two = {"resourceName": "nvidia.com/gpu", "count": 2, "memory": "24Gi"}
-    assert cli.run(["plan", manifest(tmp_path, hardware=two), *KNOWN]) == 0
+    assert cli.run(["plan", manifest(tmp_path, kvCache={"blockSize": 12}), *KNOWN]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Beside the memory: spec.hardware.count: 2: the engine refuses to start" in shown
-    assert "set it to 1, and raise replicas" in shown
-    assert shown.endswith("memory alone: the engine refuses to start because of spec.hardware.count, see above")
+    assert "Beside the memory: spec.kvCache.blockSize: 12: the engine refuses to start" in shown
+    assert "set it to 16" in shown
+    assert shown.endswith("memory alone: the engine refuses to start because of spec.kvCache.blockSize, see above")
 
 
 @pytest.mark.parametrize(
@@ -225,14 +254,14 @@ def test_what_does_not_fit_says_so_in_one_line(
 
 def test_a_model_that_devices_cannot_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     three = {"resourceName": "nvidia.com/gpu", "count": 3, "memory": "24Gi"}
-    assert cli.run(["plan", manifest(tmp_path, hardware=three), *KNOWN]) == 1
+    assert cli.run(["plan", manifest(tmp_path, hardware=three), *KNOWN]) == 2
     assert "cannot be divided among 3 devices" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("section", "row", "assumed"),
     [
-        ({"method": "ngram"}, "logits of guesses", False),
+        ({"method": "ngram"}, "logits of guesses; on a processor an index of each text", False),
         (
             {"method": "draft", "draftModel": "small.gguf"},
             "logits of guesses; weights, pages and step of a draft model",
@@ -247,7 +276,90 @@ def test_what_guesses_take_is_said_by_method(
     shown = capsys.readouterr().out
     (line,) = (line for line in shown.splitlines() if "logits of guesses" in line and "Assumed" not in line)
     assert line.rstrip(" │┃").endswith(row)
-    assert ("Assumed: The draft model's files (small.gguf) are not read by the plan" in shown) == assumed
+    assert ("Assumed: The draft model small.gguf is not on this machine (it is in a volume" in shown) == assumed
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A folder with a model in it."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    made_models.write_folder(folder / "large", made_models.LLAMA_CONFIG, made_models.llama_weights())
+    return folder
+
+
+DRAFT = {"method": "draft", "draftModel": "small"}
+
+
+def test_a_draft_models_files_are_read_where_they_are(
+    tmp_path: Path, beside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, hardware = {"hostPath": {"path": str(beside / "large")}}, {"resourceName": "cpu", "memory": "4Gi"}
+    file = manifest(tmp_path, source=source, hardware=hardware, speculative=DRAFT)
+    without = planned(capsys, file)
+    assert f"The draft model small is not on this machine (no {beside / 'small'})" in str(without["assumptions"])
+    made_models.write_folder(beside / "small", made_models.LLAMA_CONFIG, made_models.llama_weights())
+    found = planned(capsys, file)
+    assert "draft model" not in str(found["assumptions"])
+    # It is the model itself: its weights and pages once more.
+    once_more = found["partsBytes"]["weights"] + found["partsBytes"]["kv"]
+    assert found["partsBytes"]["speculation"] - without["partsBytes"]["speculation"] > once_more
+    (beside / "small" / "config.json").write_text("{}")
+    broken = planned(capsys, file)
+    assert "The draft model small cannot be read: model: got" in str(broken["assumptions"])
+    assert broken["partsBytes"]["speculation"] == without["partsBytes"]["speculation"]
+    named = planned(capsys, file, "--draft-model", str(beside / "large"))
+    assert named["partsBytes"]["speculation"] == found["partsBytes"]["speculation"]
+
+
+def test_a_draft_model_is_looked_for_in_the_store_and_known_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speculative = {"method": "draft", "draftModel": "smollm2-135m"}
+    file = manifest(tmp_path, source={"package": {"name": "smollm2-135m"}}, speculative=speculative)
+    known = planned(capsys, file)
+    assert known["partsBytes"]["speculation"] > known["partsBytes"]["weights"]
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "smollm2-135m.gguf").write_text("no model")
+    broken = planned(capsys, file, *KNOWN)
+    assert "The draft model smollm2-135m cannot be read" in str(broken["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "words"),
+    [
+        (DRAFT, "nowhere", "--draft-model: got 'nowhere', expected a path on this machine, or one of smollm2-135m"),
+        (DRAFT, __file__, "expected a .gguf file, a Hugging Face folder, or its config.json"),
+        ({"method": "ngram"}, "smollm2-135m", "expected nothing: spec.speculative has no draftModel"),
+    ],
+)
+def test_a_wrong_draft_model_is_named(
+    tmp_path: Path, section: dict[str, str], given: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", manifest(tmp_path, speculative=section), *KNOWN, "--draft-model", given]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_device_without_our_kernels_holds_weights_expanded_and_records_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ascend = {"resourceName": "huawei.com/Ascend910", "count": 1, "memory": "64Gi", "strictKernels": False}
+    found = planned(capsys, manifest(tmp_path, hardware=ascend), *KNOWN, "--weights", "awq")
+    sixteen = planned(capsys, manifest(tmp_path), *KNOWN, "--weights", "bfloat16")
+    assert found["partsBytes"]["weights"] == sixteen["partsBytes"]["weights"]
+    assert (found["partsBytes"]["graphs"], sixteen["partsBytes"]["graphs"]) == (0, 512 << 20)
+    assert found["model"]["weights"] == "awq, expanded to bfloat16: no kernel of ours runs there"
+    assert cli.run(["plan", manifest(tmp_path, hardware=ascend), *KNOWN]) == 0
+    assert "none: every step is launched there" in capsys.readouterr().out
+
+
+def test_float32_files_are_held_at_16_bits_on_a_device(
+    tmp_path: Path, beside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (beside / "large" / "config.json").write_text(json.dumps({**made_models.LLAMA_CONFIG, "dtype": "float32"}))
+    found = planned(capsys, manifest(tmp_path, source={"hostPath": {"path": str(beside / "large")}}))
+    assert found["model"]["weights"] == "bfloat16"
 
 
 def test_a_map_that_is_not_read_is_an_assumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,19 +382,43 @@ def test_a_map_that_is_given_is_counted(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "code", "words"),
+    ("text", "name", "words"),
     [
-        ("rules: [{layers: seven}]", "found", 2, "map.yaml.rules[0].layers: got 'seven'"),
-        ("rules: [{layers: 2, dtype: int4}]", "found", 2, "only together with kvCache.allowLossy: true"),
-        ("rules: [{layers: 2}]", "lost", 2, "expected a ConfigMap that spec.kvCache.precision.mapRef names: found"),
-        ("rules: [{layers: 28}]", "found", 1, "ConfigMap found: precision.yaml.rules[0]: layers: got [28]"),
+        ("rules: [{layers: seven}]", "found", "map.yaml.rules[0].layers: got 'seven'"),
+        ("rules: [{layers: 2, dtype: int4}]", "found", "rules[0].dtype: got int4, expected it only together with kvC"),
+        ("rules: [{layers: 2}]", "lost", "expected a ConfigMap that spec.kvCache.precision.mapRef names: found"),
+        ("rules: [{layers: 28}]", "found", "ConfigMap found: precision.yaml.rules[0]: layers: got [28]"),
     ],
 )
 def test_a_map_that_cannot_be_counted_says_why(
-    tmp_path: Path, text: str, name: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, text: str, name: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = tmp_path / "map.yaml"
     given.write_text(text)
     file = manifest(tmp_path, kvCache=MAPPED)
-    assert cli.run(["plan", file, *KNOWN, "--configmap", f"{name}={given}"]) == code
+    assert cli.run(["plan", file, *KNOWN, "--configmap", f"{name}={given}"]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_map_with_4_bits_is_refused_on_a_device_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "map.yaml"
+    given.write_text("rules: [{layers: 3}, {layers: 2, dtype: int4}]")
+    file = manifest(
+        tmp_path,
+        kvCache={**MAPPED, "allowLossy": True},
+        hardware={"resourceName": "nvidia.com/gpu", "count": 1, "memory": "24Gi"},
+    )
+    assert cli.run(["plan", file, *KNOWN, "--configmap", f"found={given}"]) == 2
+    shown = capsys.readouterr().err
+    assert "precision.yaml.rules[1].dtype: got int4, expected another dtype on a device: no kernel" in shown
+
+
+def test_a_map_of_a_model_of_another_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = tmp_path / "map.yaml"
+    told = "was found for the model other-7b, by its own word, and this one is qwen2.5-7b"
+    for name, is_told in (("other-7b", True), ("Qwen2.5-7B", False)):
+        given.write_text(f"{{model: {name}, rules: [{{layers: 2}}]}}")
+        found = planned(capsys, manifest(tmp_path, kvCache=MAPPED), *KNOWN, "--configmap", f"found={given}")
+        assert any(told in sentence for sentence in found["assumptions"]) == is_told

@@ -52,6 +52,35 @@ def test_what_is_no_yaml_is_named(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "rules:\n  - {layers: [0, 3-5], kin",
+            "line 2, column 27: not valid YAML: expected ',' or '}', but got the end of the text, in a mapping in { } "
+            "that begins in line 2, column 5. Is it cut off?",
+        ),
+        (
+            "rules:\n  - {layers: [0, 3",
+            "line 2, column 19: not valid YAML: expected ',' or ']', but got the end of the text, in a list in [ ] "
+            "that begins in line 2, column 14. Is it cut off?",
+        ),
+        (
+            'rules:\n  - layers: "0',
+            "line 2, column 15: not valid YAML: expected a closing quotation mark, but got the end of the text, in a "
+            "quoted text that begins in line 2, column 13. Is it cut off?",
+        ),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: not valid YAML: a second document begins, expected one. Remove one"),
+        ("a: b: c", "line 1, column 5: not valid YAML: mapping values are not allowed here."),
+        ("a: 1\n  b\x07", "line 2, column 4: not valid YAML: it has the control character U+0007. Remove it."),
+    ],
+)
+def test_where_and_why_it_is_no_yaml_is_one_sentence(text: str, words: str) -> None:
+    (problem,) = refused(text)
+    assert words in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         (b'{"a": {"b": 1, "b": 2}}', "a.b: got two of it, expected each key once"),

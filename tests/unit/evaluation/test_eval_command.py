@@ -13,6 +13,7 @@ import yaml
 
 from tidemark_operator import cli
 from tidemark_runtime.evaluation import configurations, journal, measuring
+from tidemark_runtime.model import identity, sources
 
 SMALL = ["--tokens", "128", "--window", "64", "--prompts", "2", "--continuation", "4", "--threads", "1"]
 ASKED = ["--lengths", "600", "--contracts", "1"]
@@ -123,6 +124,8 @@ def test_sensitivity_writes_a_map_that_eval_reads(model_folder: Path, capsys: py
     assert "dearest of 8, by KL for each byte" in shown
     written = yaml.safe_load(Path("map.yaml").read_text(encoding="utf-8"))
     assert written["kvDtype"] == "fp8_e5m2"
+    source = sources.resolve(str(model_folder), Path())
+    assert (written["model"], written["weights"]) == (source.name, identity.of(source))
     assert {rule["dtype"] for rule in written["rules"]} == {"bfloat16"}
     manifest = yaml.safe_load(Path("found.yaml").read_text(encoding="utf-8"))
     assert (manifest["kind"], manifest["metadata"]) == ("ConfigMap", {"name": "found"})

@@ -126,7 +126,7 @@ def test_a_baseline_that_is_not_there_is_named(
     model16: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["eval", str(model16), *SMALL, "--baseline", "missing"]) == 1
+    assert cli.run(["eval", str(model16), *SMALL, "--baseline", "missing"]) == 2
     assert "no model 'missing'" in capsys.readouterr().err
 
 

@@ -49,6 +49,25 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         assert verb.help in shown
 
 
+@pytest.mark.parametrize("name", ["plan", "eval"])
+@pytest.mark.parametrize(
+    "error", [runtime_errors.CapacityError("no sum"), runtime_errors.ModelNotFound("none"), ModuleNotFoundError()]
+)
+def test_a_verb_whose_1_is_an_answer_ends_with_2_where_it_has_none(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if isinstance(error, ModuleNotFoundError):
+        error.name = "torch"
+
+    def load(_: cli.Verb) -> object:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", load)
+    assert cli.run([name, "x"]) == 2
+    assert capsys.readouterr().err.startswith("tidemark: ")
+    assert cli.run(["serve", "x"]) == 1
+
+
 def test_no_argument_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([]) == 0
     assert capsys.readouterr().out == cli.help_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import pathlib
-import shutil
 import subprocess
 import sys
 from concurrent import futures
@@ -42,8 +41,7 @@ def test_no_compiler_is_told(caplog: pytest.LogCaptureFixture, tmp_path: pathlib
 
 
 def test_a_failing_compiler_is_told(caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path) -> None:
-    broken = tmp_path / "source"
-    shutil.copytree(pathlib.Path(build.__file__).parent, broken)
+    broken = empty_sources(tmp_path)
     (broken / "linear.c").write_text("this is not C\n")
     chosen = dispatch.choose(folder=tmp_path / "cache", source_folder=broken)
     assert chosen.library is None
@@ -84,13 +82,17 @@ def test_two_builds_at_once_give_one_whole_file(tmp_path: pathlib.Path) -> None:
     assert fake_build(tmp_path).stat().st_mtime_ns == before, "an earlier build is used again"
 
 
-def fake_build(folder: pathlib.Path) -> pathlib.Path:
-    """A build of empty sources: quick."""
+def empty_sources(folder: pathlib.Path) -> pathlib.Path:
+    """They are compiled in no time."""
     source = folder / "source"
     source.mkdir(exist_ok=True)
     for name in (*build.SOURCES, *build.HEADERS):
         (source / name).write_text("")
-    return build.build(folder=folder, source_folder=source)
+    return source
+
+
+def fake_build(folder: pathlib.Path) -> pathlib.Path:
+    return build.build(folder=folder, source_folder=empty_sources(folder))
 
 
 def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -147,12 +147,8 @@ def test_every_metric_of_the_engine_is_looked_at() -> None:
             assert re.search(rf"\b{metric.name}(?:_bucket|_sum|_count)?\b", asked), metric.name
 
 
-NOT_SHOWN = (
-    *(metrics.WATERMARK_STATE, metrics.CONFIG_RELOADS),
-    *(metrics.SPECULATIVE_TOKENS, metrics.SPECULATIVE_ACTIVE, metrics.SPECULATIVE_GAIN),
-)
-"""The time above a line says more than its state at scrapes; refused configurations are alerts; guessing is off unless
-asked for, and /status answers whether it pays."""
+NOT_SHOWN = (metrics.WATERMARK_STATE, metrics.CONFIG_RELOADS)
+"""The time above a line says more than its state at scrapes; refused configurations are alerts."""
 
 
 def test_lines_are_drawn_from_the_engines_and_colours_change_at_the_defaults() -> None:

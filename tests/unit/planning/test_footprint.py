@@ -132,3 +132,19 @@ def test_guesses_take_rows_of_logits_and_a_draft_model_its_part_of_every_page() 
     assert plan.num_pages < plain.num_pages
     assert plan.fits
     assert plan.total_bytes <= plan.usable_bytes
+
+
+def test_a_draft_model_has_a_step_of_its_own_and_an_index_is_counted_for_every_place() -> None:
+    small = known_models.MODELS["qwen2.5-0.5b"].shape(10**9)
+    guesses = capacity.guessing(4, draft=small, draft_page_bytes=1000)
+    found = footprint.of(SHAPE, wanted(speculation=guesses))
+    standing = 4 * (3 * 896 + 14 * 64 + 64) + 24
+    logits, step = 4 * 256 * 152_064, 2048 * (standing + 4 * 3 * 4864)
+    assert found.parts_bytes["speculation"] == logits + 10**9 + step + found.num_pages * 1000
+    on_device = footprint.of(SHAPE, wanted(speculation=capacity.guessing(4, draft=small, item_bytes=2)))
+    assert on_device.parts_bytes["speculation"] < logits + 10**9 + step
+
+    index = footprint.of(SHAPE, wanted(speculation=capacity.guessing(4, has_index=True)))
+    assert index.parts_bytes["speculation"] == logits + 64 * capacity.guess_index_bytes(32_768)
+    short = wanted(speculation=capacity.guessing(4, has_index=True), max_context_tokens=4096)
+    assert footprint.of(SHAPE, short).parts_bytes["speculation"] == logits + 64 * capacity.guess_index_bytes(4096)

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from tidemark_runtime import errors
-from tidemark_runtime.model import checkpoint, linear, loading, sources
+from tidemark_runtime.model import checkpoint, device_linear, linear, loading, sources
 from tidemark_runtime.model import spec as model_spec
 from tidemark_runtime.planning import model_files, weight_bytes
 
 
 def gguf(path: Path, kind: str) -> Path:
-    """A made model whose matrices are of one kind."""
+    """A made model whose matrices are of one kind, with as many rows as fill panels of 16 and of 32."""
     rng = np.random.default_rng(3)
     width = 256 if kind.endswith("_K") else 32
     fields = {**made_models.LLAMA_FIELDS, "embedding_length": width, "feed_forward_length": 2 * width}
-    wide = {**made_models.LLAMA_CONFIG, "hidden_size": width, "intermediate_size": 2 * width}
+    wide = {**made_models.LLAMA_CONFIG, "hidden_size": width, "intermediate_size": 2 * width, "vocab_size": 64}
     tensors: dict[str, Any] = {}
     for name, tensor in made_models.llama_weights(wide).items():
         blocks = (kind, made_models.random_blocks(rng, kind, *tensor.shape)) if tensor.dim() == 2 else tensor.numpy()
@@ -108,3 +108,70 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for name, words in (("x.gguf", "not a GGUF file"), ("list.json", "expected a JSON object"), ("gone", "no ")):
         with pytest.raises(errors.ConfigError, match=words):
             model_files.read(tmp_path / name)
+
+
+def test_a_folder_whose_weights_are_cut_off_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    made_models.write_folder(tmp_path, made_models.LLAMA_CONFIG, made_models.llama_weights())
+    path = tmp_path / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1000])
+    words = (
+        rf"model.safetensors: the file has {len(whole) - 1000} bytes, but by its header {len(whole)}, where the tensor"
+    )
+    with pytest.raises(errors.ConfigError, match=words):
+        model_files.read(tmp_path)
+    path.write_bytes(whole[:20])
+    with pytest.raises(errors.ConfigError, match=r"the file has 20 bytes, but its header ends at \d+: cut off"):
+        model_files.read(tmp_path)
+    path.write_bytes(b"")
+    with pytest.raises(errors.ConfigError, match="the file is empty"):
+        model_files.read(tmp_path)
+    path.write_bytes(whole)
+    assert model_files.read(tmp_path).matrices == model_files.read(tmp_path / "config.json").matrices
+
+
+def test_each_file_that_an_index_names_is_looked_at(tmp_path: Path) -> None:
+    made_models.write_folder(tmp_path, made_models.LLAMA_CONFIG, made_models.llama_weights())
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}))
+    model_files.read(tmp_path)  # none of them is here: planned by config.json alone
+    (tmp_path / "one.safetensors").write_bytes(whole)
+    with pytest.raises(errors.ConfigError, match=r"names two\.safetensors, which is missing"):
+        model_files.read(tmp_path)
+    (tmp_path / "two.safetensors").write_bytes(whole[:-4])
+    with pytest.raises(errors.ConfigError, match=r"two.safetensors: the file has \d+ bytes, but by its header"):
+        model_files.read(tmp_path)
+    (tmp_path / "two.safetensors").write_bytes(whole)
+    model_files.read(tmp_path)
+    index.write_text('{"weight_map": []}')
+    with pytest.raises(errors.ConfigError, match="expected a weight_map of tensor names to file names"):
+        model_files.read(tmp_path)
+
+
+def test_a_gguf_that_is_cut_off_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    path = gguf(tmp_path, "Q8_0")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1000])
+    words = rf"the file has {len(whole) - 1000} bytes, but the tensor .* ends at byte \d+: it is cut off"
+    with pytest.raises(errors.ConfigError, match=words):
+        model_files.read(path)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+@pytest.mark.parametrize("quantization", ["auto", "int8_weight_only"])
+def test_without_kernels_all_is_expanded_as_a_device_without_them_expands_it(
+    tmp_path: Path, kind: str, quantization: str
+) -> None:
+    import torch
+
+    path = gguf(tmp_path, kind)
+    own = checkpoint.open_checkpoint(sources.ModelSource("gguf", path, "made"))
+    policy = device_linear.policy(torch.bfloat16, quantization, has_kernels=False)
+    factory = device_linear.DeviceFactory(policy, torch.device("cpu"))
+    loading.load(own, factory, lambda name, share: None)
+    found = model_files.read(path)
+    held = model_files.held(found, dtype="bfloat16", quantization=quantization, has_kernels=False)
+    assert held.num_bytes == factory.num_bytes
+    assert held.format == "bfloat16"
+    assert held.num_bytes > model_files.held(found, dtype="bfloat16", quantization=quantization).num_bytes

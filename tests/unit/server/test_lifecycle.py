@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import socket
@@ -37,7 +38,7 @@ class Notes:
 
 @pytest.fixture
 def settings(settings):
-    return dataclasses.replace(settings, server=config.ServerConfig(drain_seconds=5.0, lame_duck_seconds=0.2))
+    return dataclasses.replace(settings, server=config.ServerConfig(drain_seconds=50.0, lame_duck_seconds=5.0))
 
 
 @pytest.fixture
@@ -52,12 +53,13 @@ def address(listener):
 
 
 @pytest.fixture
-def run(engine, text, settings, listener, monkeypatch):
-    """Starts a server; gives its lifecycle, context, notes and the task that ends with the exit code."""
+def run(engine, text, settings, listener, clock, monkeypatch):
+    """Starts a server; gives its lifecycle, context, notes and the task that ends with the exit code. Drain and
+    lame-duck time pass when the test says so."""
     monkeypatch.setattr(lifecycle, "WATCH_SECONDS", 0.001)
 
     async def begin(load_text=lambda: None):
-        shared = server_app.create_context(settings)
+        shared = server_app.create_context(settings, clock=clock)
 
         async def start_engine():
             return engine
@@ -76,6 +78,14 @@ def with_server(parsed: config.EngineConfig, **changes: float) -> config.EngineC
     return dataclasses.replace(parsed, server=dataclasses.replace(parsed.server, **changes))
 
 
+async def ended(task: asyncio.Task[int], clock) -> int:
+    """The exit code. Time goes on, a tenth of a second at each turn of the loop."""
+    while not task.done():
+        clock.now += 0.1
+        await asyncio.sleep(0)
+    return await task
+
+
 async def ask(listener: socket.socket, path: str, body: dict | None = None) -> bytes:
     """One request over the real socket, read to the end of the connection."""
     reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
@@ -88,7 +98,7 @@ async def ask(listener: socket.socket, path: str, body: dict | None = None) -> b
     return answer
 
 
-async def test_serves_drains_what_runs_and_ends_with_zero(run, engine, listener):
+async def test_serves_drains_what_runs_and_ends_with_zero(run, engine, listener, clock):
     life, shared, notes, task = await run()
     assert notes.said == ["ready"]
     engine.pause_after = 2
@@ -102,7 +112,7 @@ async def test_serves_drains_what_runs_and_ends_with_zero(run, engine, listener)
     assert b" 200 " in await ask(listener, "/health/live")
     engine.resume.set()
     assert b"Hello, world!" in await running
-    assert await task == 0
+    assert await ended(task, clock) == 0
     assert notes.said == ["ready", "draining 1"]
     assert (engine.drained, engine.closed) == (True, True)
 
@@ -112,11 +122,17 @@ async def refused(address: tuple[str, int]) -> bool:
         _, writer = await asyncio.open_connection(*address)
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # it was not accepted yet when the listener closed
+        return False
     writer.close()
+    with contextlib.suppress(ConnectionResetError):
+        await writer.wait_closed()
     return False
 
 
-async def test_new_connections_are_served_for_the_lame_duck_time_and_refused_after_it(run, engine, address, listener):
+async def test_new_connections_are_served_for_the_lame_duck_time_and_refused_after_it(
+    run, engine, address, listener, clock
+):
     life, shared, _, task = await run()
     engine.pause_after = 2
     running = asyncio.create_task(ask(listener, "/v1/completions", {"prompt": "Hi"}))
@@ -129,8 +145,12 @@ async def test_new_connections_are_served_for_the_lame_duck_time_and_refused_aft
     engine.pause_after = None
     fresh = await ask(listener, "/v1/completions", {"prompt": "Hi"})
     assert b"Hello, world!" in fresh
+    clock.now += 4.9
+    await asyncio.sleep(5 * lifecycle.WATCH_SECONDS)
+    assert not await refused(address)
+    clock.now += 0.2
     while not await refused(address):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(lifecycle.WATCH_SECONDS)
     assert not task.done(), "one still runs"
     writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
     answer = await kept.read()
@@ -139,27 +159,31 @@ async def test_new_connections_are_served_for_the_lame_duck_time_and_refused_aft
     writer.close()
     engine.resume.set()
     assert b"Hello, world!" in await running
-    assert await task == 0
+    assert await ended(task, clock) == 0
 
 
-async def test_without_requests_it_ends_with_the_lame_duck_time(run, engine):
-    life, _, _, task = await run()
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+async def test_without_requests_it_ends_with_the_lame_duck_time(run, engine, clock):
+    life, shared, _, task = await run()
     life.stop()
-    assert await task == 0
-    assert 0.2 <= loop.time() - started < 4
+    while not shared.draining:
+        await asyncio.sleep(0)
+    started = clock.now
+    assert await ended(task, clock) == 0
+    assert clock.now - started >= 5.0 + lifecycle.QUIET_SECONDS
     assert engine.drained
 
 
-async def test_what_is_not_done_in_time_gets_an_error(run, engine, listener):
+async def test_what_is_not_done_in_time_gets_an_error(run, engine, listener, clock):
     life, shared, _, task = await run()
-    shared.config = with_server(shared.config, drain_seconds=0.1, lame_duck_seconds=0.0)
+    shared.config = with_server(shared.config, drain_seconds=30.0, lame_duck_seconds=0.0)
     engine.pause_after = 2
     running = asyncio.create_task(ask(listener, "/v1/completions", {"prompt": "Hi", "stream": True}))
     while not engine.num_running:
         await asyncio.sleep(0)
     life.stop()
+    while not shared.draining:
+        await asyncio.sleep(0)
+    clock.now += 30.0
     answer = await running
     assert b"shutting down" in answer
     assert b"[DONE]" not in answer

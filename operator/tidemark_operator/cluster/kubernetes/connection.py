@@ -25,6 +25,7 @@ from kubernetes.aio import client, config
 from tidemark_operator import errors
 from tidemark_operator import settings as settings_
 from tidemark_operator.cluster.kubernetes import kinds
+from tidemark_runtime.contract import yaml_words
 
 APPLY = "application/apply-patch+yaml"
 """Content type of a server-side apply."""
@@ -262,7 +263,8 @@ class Source:
                 "cluster to talk to"
             )
         context = f", context {self._context!r}" if self._context else ""
-        return f"the kubeconfig {self._paths}{context} cannot be used: {error}"
+        why = yaml_words.sentence(error).rstrip(".") if isinstance(error, yaml.YAMLError) else error
+        return f"the kubeconfig {self._paths}{context} cannot be used: {why}"
 
 
 def _verb(method: str, named: bool, watch: bool) -> str:

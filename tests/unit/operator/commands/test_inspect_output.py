@@ -17,6 +17,8 @@ import inspection_facts as made
 import pytest
 import rich.cells
 
+from tidemark_operator import cli
+from tidemark_operator.cluster.local import files
 from tidemark_operator.commands import (
     inspect,
     inspect_document,
@@ -25,6 +27,7 @@ from tidemark_operator.commands import (
     inspect_site,
     inspect_text,
     inspect_tls,
+    status_local,
 )
 from tidemark_operator.inspection import facts, run
 from tidemark_operator.inspection.text import Text
@@ -248,3 +251,27 @@ def test_a_label_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFi
         inspect.command.main(["--prometheus", "http://p:9090", "--prometheus-match", text], "tidemark inspect")
     assert caught.value.code == inspect.EXIT_NOT_INSPECTED
     assert f"--prometheus-match: got {text!r}, expected LABEL=VALUE" in capsys.readouterr().err
+
+
+def test_where_nothing_runs_the_other_ways_to_inspect_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE", str(tmp_path))
+    assert cli.run(["inspect"]) == inspect.EXIT_NOT_INSPECTED
+    said = capsys.readouterr().err
+    assert said == (
+        "tidemark: nothing runs here now: `tidemark up` starts a service. A cluster is asked with `tidemark inspect "
+        "--cluster`, an engine by its address with `tidemark inspect --url URL`\n"
+    )
+    assert cli.run(["inspect", "base"]) == inspect.EXIT_NOT_INSPECTED
+    said = capsys.readouterr().err
+    assert "A cluster is asked with `tidemark inspect base --cluster`" in said
+    assert "tidemark status" not in said
+
+
+def test_where_several_run_each_command_speaks_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE", str(tmp_path))
+    monkeypatch.setattr(files, "running", lambda _: ["base", "other"])
+    for verb in ("status", "inspect"):
+        with pytest.raises(status_local.NotRunning, match=rf"2 run here: base, other\. Say `tidemark {verb} NAME`"):
+            status_local.overview(None, verb)

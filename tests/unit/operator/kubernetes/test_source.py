@@ -79,6 +79,15 @@ async def test_a_broken_kubeconfig_is_named(tmp_path: Path, content: str) -> Non
         await load(connection.Source({"KUBECONFIG": str(path)}, home=tmp_path))
 
 
+async def test_a_kubeconfig_that_is_cut_off_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.write_text("clusters:\n  - {cluster: {server: 'https://exa")
+    with pytest.raises(errors.Unavailable) as caught:
+        await load(connection.Source({"KUBECONFIG": str(path)}, home=tmp_path))
+    assert "cannot be used: line 2, column 36: not valid YAML: expected a closing quotation mark" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 async def test_what_is_not_supported_is_refused(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", **{"tls-server-name": "other"})
     with pytest.raises(errors.Unavailable, match="tls-server-name is not supported"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tidemark_operator import api, names, plan
+from tidemark_operator.plan import capacity as plan_capacity
 from tidemark_runtime.planning import capacity
 
 
@@ -39,8 +40,6 @@ def test_devices_share_the_model_and_each_has_its_own_framework() -> None:
     one = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "2Gi"}), {})
     three = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 3, "memory": "2Gi"}), {})
     assert (one.fits, three.fits) == (True, True)
-    only_one = "this version computes on one device; set spec.hardware.count to 1."
-    assert (only_one in one.message, only_one in three.message) == (False, True)
     assert "weights 94 MiB" in one.message
     assert "weights 31 MiB" in three.message
     assert "overhead 1,024 MiB" in three.message
@@ -48,11 +47,13 @@ def test_devices_share_the_model_and_each_has_its_own_framework() -> None:
     assert tokens(three) > 3 * tokens(one)
 
 
-def test_a_model_that_cannot_be_divided_is_refused_with_what_this_version_can() -> None:
+def test_a_model_that_cannot_be_divided_is_refused_with_the_numbers_that_can() -> None:
     found = plan.fit(service({"resourceName": "nvidia.com/gpu", "count": 4, "memory": "24Gi"}), {})
     assert found.refused
-    assert "cannot be divided among 4 devices: 9 query heads; 3 KV heads. Set hardware.count to 1: " in found.message
-    assert "3: " not in found.message
+    told = (
+        "cannot be divided among 4 devices: 9 query heads; 3 KV heads do not divide. Set hardware.count to one of 1, 3"
+    )
+    assert told in found.message
 
 
 def test_a_draft_model_whose_files_are_not_read_is_said() -> None:
@@ -61,10 +62,41 @@ def test_a_draft_model_whose_files_are_not_read_is_said() -> None:
     known = plan.fit(service(hardware, **draft), {})
     draft["speculative"]["draftModel"] = "mine"
     unknown = plan.fit(service(hardware, **draft), {})
-    said = "The draft model's files (mine) are not read by the plan"
+    said = "The draft model mine is not read by the operator, nor known by its name. Of guesses only their logits"
     assert known.fits is unknown.fits is True
-    assert (said in unknown.message, "draft model's files" in known.message) == (True, False)
+    assert (said in unknown.message, "draft model" in known.message) == (True, False)
     assert tokens(unknown) > tokens(known), "only logits are counted"
+
+
+def test_an_index_of_texts_is_in_the_memory_of_a_processor_and_not_in_that_of_a_device() -> None:
+    guesses = {"speculative": {"method": "ngram", "tokens": 4}}
+    for hardware, is_counted in (
+        ({"resourceName": "cpu", "memory": "4Gi"}, True),
+        ({"resourceName": "nvidia.com/gpu", "count": 1, "memory": "4Gi"}, False),
+    ):
+        wanted = plan_capacity.wanted(service(hardware, **guesses), 4 << 30)
+        assert wanted.speculation.has_index == is_counted
+
+
+@pytest.mark.parametrize(
+    ("resource", "graphs", "expanded"),
+    [("nvidia.com/gpu", True, False), ("gpu.intel.com/i915", False, False), ("huawei.com/Ascend910", False, True),
+     ("example.com/new", True, False)],
+)  # fmt: skip
+def test_a_vendor_without_kernels_or_graphs_is_counted_as_its_engine_counts(
+    resource: str, graphs: bool, expanded: bool
+) -> None:
+    asked = service({"resourceName": resource, "count": 1, "memory": "4Gi"})
+    assert bool(plan_capacity.wanted(asked, 4 << 30).graphs_bytes) == graphs
+    shape, _ = plan_capacity.known_shape(asked, {})
+    assert shape is not None
+    stored = capacity.KNOWN_SHAPES["smollm2-135m"].weights_bytes
+    assert shape.weights_bytes == (pytest.approx(2 * 134_515_008, rel=0.001) if expanded else stored)
+
+
+def test_several_devices_record_no_steps() -> None:
+    asked = service({"resourceName": "nvidia.com/gpu", "count": 3, "memory": "4Gi"})
+    assert plan_capacity.wanted(asked, 4 << 30).graphs_bytes == 0
 
 
 def test_a_map_that_was_not_given_is_not_counted_and_the_message_says_so() -> None:

@@ -61,6 +61,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
         ],
     ),
 }
+GOES_WITH: dict[str, dict[str, Any]] = {"speculative.tokens": {"speculative": {"method": "ngram"}}}
+"""What a field needs beside it, to have an effect."""
 SECTIONS = ("scheduler", "overload")
 """Of the engine; every setting in them must be settable on the resource."""
 
@@ -86,14 +88,16 @@ def test_there_is_a_sample_for_each_linked_field() -> None:
 @pytest.mark.parametrize("path", SAMPLES)
 def test_the_value_reaches_the_engine_and_nothing_else_changes(path: str) -> None:
     value, expected = SAMPLES[path]
-    before, after = in_force(manifests.small()), in_force(manifests.changed(f"spec.{path}", value))
+    document = manifests.small(**GOES_WITH.get(path, {}))
+    before, after = in_force(document), in_force(manifests.changed(f"spec.{path}", value, document))
     key = LINKS[path].key
     assert {name: value for name, value in after.items() if before[name] != value} == {key: expected}
 
 
 @pytest.mark.parametrize("path", SAMPLES)
 def test_hot_or_restart_is_what_apply_says_and_what_the_pods_do(path: str) -> None:
-    before, after = manifests.small(), manifests.changed(f"spec.{path}", SAMPLES[path][0])
+    before = manifests.small(**GOES_WITH.get(path, {}))
+    after = manifests.changed(f"spec.{path}", SAMPLES[path][0], before)
     hot = links.is_hot(LINKS[path].key)
     told = {change.effect for change in changes.between(before, after, FACTS)}
     assert told == {changes.AT_ONCE if hot else changes.RESTART}
@@ -123,6 +127,8 @@ def test_every_hot_setting_of_the_resource_is_in_what_is_pushed() -> None:
         ({"hostPath": {"path": "/srv/models"}}, "small", "/models/small"),
         ({"pvc": {"claimName": "m", "path": "qwen/big"}}, "small", "/models/qwen/small"),
         ({"pvc": {"claimName": "m"}}, "draft/small.gguf", "/models/draft/small.gguf"),
+        ({"pvc": {"claimName": "m", "path": "./qwen//big/."}}, "small", "/models/qwen/small"),
+        ({"pvc": {"claimName": "m", "path": "./"}}, "small", "/models/small"),
     ],
 )
 def test_the_draft_model_is_a_name_or_lies_beside_the_model(source: Any, name: str, expected: str) -> None:
@@ -197,7 +203,8 @@ def test_the_random_documents_are_of_both_kinds() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(SAMPLES)), st.sampled_from(sorted(SAMPLES)))
 def test_two_changes_do_not_disturb_each_other(first: str, second: str) -> None:
-    document = manifests.changed(f"spec.{first}", SAMPLES[first][0])
+    document = manifests.small(**GOES_WITH.get(first, {}), **(GOES_WITH.get(second, {}) if second != first else {}))
+    document = manifests.changed(f"spec.{first}", SAMPLES[first][0], document)
     document = manifests.changed(f"spec.{second}", SAMPLES[second][0], document)
     after = in_force(document)
     assert {path: after[LINKS[path].key] for path in (first, second)} == {

@@ -8,6 +8,7 @@ import pytest
 
 from tidemark_operator import api, names, plan
 from tidemark_operator.plan import capacity as plan_capacity
+from tidemark_operator.plan import precision
 from tidemark_runtime.planning import capacity, page_layout
 
 SHAPE = capacity.KNOWN_SHAPES["smollm2-135m"]
@@ -72,7 +73,11 @@ def test_it_is_the_sum_of_the_same_map_in_the_manifest() -> None:
         ("rules: []", "expected at least one rule"),
         ("rules: [{layers: 30}]", "rules[0]: layers: got [30], expected layers under 30"),
         ("rules: [{layers: 3, heads: 4}]", "heads: got [4], expected KV heads under 3"),
-        ("rules: [{layers: 3, dtype: int4}]", "got int4, expected it only together with kvCache.allowLossy: true"),
+        (
+            "rules: [{layers: 1}, {layers: 3, dtype: int4}]",
+            "precision.yaml.rules[1].dtype: got int4, expected it only together with kvCache.allowLossy: true",
+        ),
+        ("{model: other, rules: [{layers: 30}]}", "The map is of another model (other, it says), or mistyped"),
     ],
 )
 def test_a_map_that_no_engine_takes_starts_no_pod(text: str, words: str) -> None:
@@ -86,6 +91,40 @@ def test_four_bits_that_are_allowed_are_counted() -> None:
     found = fit("rules: [{layers: 3, dtype: int4}]", service(allowLossy=True))
     assert found.fits
     assert "6 of 180 segments in int4" in found.message
+
+
+def test_four_bits_are_refused_on_a_device_with_their_place() -> None:
+    asked = service(allowLossy=True)
+    document = asked.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
+    document["spec"]["hardware"] = {"resourceName": "nvidia.com/gpu", "count": 1, "memory": "24Gi"}
+    on_device = api.parse({"apiVersion": names.API_VERSION, "kind": names.KIND, **document})
+    found = fit("rules: [{layers: 1}, {layers: 3, dtype: int4}]", on_device)
+    assert (found.fits, found.reason) == (False, "PrecisionMapUnusable")
+    place = "ConfigMap found: precision.yaml.rules[1].dtype: got int4, expected another dtype on a device: no kernel"
+    assert place in found.message
+    assert fit("rules: [{layers: 1}]", on_device).fits
+
+
+@pytest.mark.parametrize(("model", "told"), [("smollm2-135m", False), ("other", True)])
+def test_a_map_that_was_found_for_another_model_is_told_of(model: str, told: bool) -> None:
+    found = fit(f"{{model: {model}, rules: [{{layers: 1}}]}}")
+    assert found.fits
+    assert ("was found for the model other, by its own word, and this one is smollm2-135m" in found.message) == told
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"package": {"name": "smollm2-135m"}}, "smollm2-135m"),
+        ({"hostPath": {"path": "/srv/models/Qwen2.5-7B/"}}, "Qwen2.5-7B"),
+        ({"pvc": {"claimName": "c", "path": "a/b.gguf"}}, "b"),
+        ({"pvc": {"claimName": "c"}}, ""),
+    ],
+)
+def test_the_models_name_is_that_of_its_files(source: dict[str, Any], name: str) -> None:
+    document = _of_path()
+    document["spec"]["model"]["source"] = source
+    assert precision.name_of_model(api.parse(document)) == name
 
 
 def test_a_config_map_without_the_key_says_which_it_has() -> None:

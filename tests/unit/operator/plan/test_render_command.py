@@ -114,8 +114,8 @@ def test_a_map_that_is_given_is_checked_and_counted(tmp_path: Path) -> None:
     file.write_text(json.dumps(document))
     given.write_text("rules: [{layers: 30}]")
     done = render(str(file), "--configmap", f"found={given}")
-    assert done.returncode == 0
-    assert "CapacityFit would be False: ConfigMap found: precision.yaml.rules[0]: layers: got [30]" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ConfigMap found: precision.yaml.rules[0]: layers: got [30]" in done.stderr
     given.write_text("rules: [{layers: 3}]")
     assert "CapacityFit" not in render(str(file), "--configmap", f"found={given}").stderr
     assert render("--monitoring", "--configmap", f"found={given}").returncode == 2
