@@ -81,7 +81,7 @@ def measure(count: int, idle_seconds: float) -> Row:
 
 def _measure(bed: running.Bed, count: int, idle_seconds: float, folder: Path) -> Row:
     bed.kubectl("apply", "-f", str(ROOT / "crds" / "tidemark.dev_inferenceservices.yaml"))
-    bed.kubectl("wait", "--for=condition=Established", "crd/inferenceservices.tidemark.dev", "--timeout=60s")
+    bed.until_known("inferenceservices.tidemark.dev")
     for first in range(0, count, CHUNK):
         items = [_service(number) for number in range(first, min(first + CHUNK, count))]
         bed.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))

@@ -89,7 +89,7 @@ def table(results: dict[float, run_.Result], clocks: str) -> str:
             f"{answers}.",
             "",
             "Seconds since the load began, each by whoever saw it: samples of Prometheus (a scrape every 15 s, divided "
-            "by the factor, of a second at least), times of events, messages as they came. The operator looks every "
+            "by the factor, of two seconds at least), times of events, messages as they came. The operator looks every "
             "5 s; conditions have whole seconds. Operator and engine keep their own times in all columns.",
             "",
             f"| | {' | '.join(heads)} |",

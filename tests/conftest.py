@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
 
 # Before anything imports a Triton kernel: what is decorated then runs under the interpreter, in this process and in the
 # engines it starts. Kernels are compiled for devices in processes without this variable, or with 0 (`tests/gpu`).
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -21,14 +23,16 @@ from tidemark_runtime import model_store
 
 MODEL = "smollm2-135m"
 MAX_WORKERS = 4
-"""More would not end sooner: the largest folder takes a quarter of the time. Each may hold 2 GB with its engines."""
-SHARING = ("tests/integration", "tests/unit/kernels")
-"""Servers with the real model, the same model in transformers, kernels compiled in a second way."""
+"""Each may hold 2 GB with its engines. More would end little sooner: the fault drill alone takes most of a minute."""
+TOGETHER = ("tests/integration/model/", "tests/integration/server/test_real_", "tests/unit/kernels/")
+"""What their paths begin with -> files that share a session's fixture that is dear to make: the real model in
+transformers, a server with it, kernels compiled in a second way."""
 
-# How fast an example is made or runs says nothing where other workers and engines compute on the same cores.
-hypothesis.settings.register_profile(
-    "shared cores", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# How fast an example is made or runs says nothing where other workers and engines compute on the same cores. The same
+# examples in every run: what fails here fails everywhere. `--hypothesis-profile=explore` draws others.
+_ALL: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("explore", **_ALL, derandomize=False)
+hypothesis.settings.register_profile("shared cores", **_ALL, derandomize=True)
 hypothesis.settings.load_profile("shared cores")
 
 
@@ -37,16 +41,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(MAX_WORKERS, len(os.sched_getaffinity(0)))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
-    return ByFolder(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
-class ByFolder(LoadScopeScheduling):
-    """A folder whose tests share what is dear to make goes to one worker; elsewhere a file does."""
+class ByFile(LoadScopeScheduling):
+    """The tests of a file go to one worker, in the order of their paths: those that take long come first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = PurePosixPath(nodeid.partition("::")[0])
-        return str(file.parent if any(file.is_relative_to(folder) for folder in SHARING) else file)
+        file = nodeid.partition("::")[0]
+        return next((beginning for beginning in TOGETHER if file.startswith(beginning)), file)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +64,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """What a test draws is the same whatever ran before it in its worker. Nobody imports torch for this."""
+    random.seed(7)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(7)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from bed import build, cluster, versions
 
-KINDS = ("podmonitors", "prometheusrules", "grafanadashboards")
+NAMES = (
+    "podmonitors.monitoring.coreos.com",
+    "prometheusrules.monitoring.coreos.com",
+    "grafanadashboards.grafana.integreatly.org",
+)
 
 
 def _files() -> list[Path]:
@@ -19,7 +23,7 @@ def install(where: cluster.Cluster) -> None:
     """Until the API server takes objects of them."""
     for file in _files():
         where.kubectl("apply", "--server-side", "-f", str(file))
-    where.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"-f={file}" for file in _files()))
+    where.until_known(*NAMES)
 
 
 def remove(where: cluster.Cluster) -> None:

@@ -234,6 +234,9 @@ def _account(bed: running.Bed, namespace: str, folder: Path) -> Iterator[dict[st
         namespace=namespace,
     )
     bed.apply(*_role("ClusterRole", name, wide, subject))
+    # An operator that is refused anything at its start ends.
+    bed.until_allowed(f"system:serviceaccount:{namespace}:{name}", "list", "pods")
+    bed.until_allowed(f"system:serviceaccount:{namespace}:{name}", "patch", "configmaps", namespace)
     token = bed.kubectl("create", "token", name, "-n", namespace, "--duration=2h").strip()
     document = yaml.safe_load(bed.kubeconfig.read_text())
     for user in document["users"]:

@@ -12,6 +12,7 @@ import textwrap
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bed import cluster, errors, layout, lifecycle, processes, running, versions
@@ -71,7 +72,12 @@ def test_the_audit_says_who_asked_for_what(api_bed: running.Bed) -> None:
     account = "system:serviceaccount:default:auditor"
     with pytest.raises(errors.CommandFailed, match="cannot list resource"):
         api_bed.kubectl("get", "secrets", "-n", "default", f"--as={account}")
-    seen = [event for event in api_bed.audit_events() if event.get("impersonatedUser", {}).get("username") == account]
+
+    def of_it() -> list[dict[str, Any]]:
+        events = api_bed.audit_events()
+        return [event for event in events if event.get("impersonatedUser", {}).get("username") == account]
+
+    seen = api_bed.eventually("it is written", of_it)
     assert [(event["verb"], event["objectRef"]["resource"]) for event in seen] == [("list", "secrets")]
     assert seen[0]["responseStatus"]["code"] == 403
 

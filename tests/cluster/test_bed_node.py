@@ -14,6 +14,8 @@ from bed import errors, images, layout, lifecycle, pods, processes, running, tra
 HELLO = "localhost/tidemark-bed/hello:1"
 PYTHON = "localhost/tidemark-bed/python:1"
 PORT = 8080
+POD_SECONDS = 180
+"""For a pod that ends by itself: a second or two on an idle machine."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,15 @@ def test_a_service_answers_inside_and_outside(node_bed: running.Bed, namespace: 
         assert answer.read() == b"hello from web\n"
     asking = pods.restricted("asking", hello, command=[images.POD_PROGRAM, "get", url], spec={"restartPolicy": "Never"})
     node_bed.apply(asking, namespace=namespace)
-    node_bed.kubectl("wait", "pod/asking", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    node_bed.kubectl(
+        "wait",
+        "pod/asking",
+        "-n",
+        namespace,
+        "--for=jsonpath={.status.phase}=Succeeded",
+        f"--timeout={POD_SECONDS}s",
+        seconds=POD_SECONDS + 20,
+    )
     assert node_bed.kubectl("logs", "asking", "-n", namespace) == "hello from web\n"
 
 
@@ -57,7 +67,15 @@ def test_a_pod_asks_the_api_server_under_its_own_account(node_bed: running.Bed, 
     account = f"--serviceaccount={namespace}:default"
     node_bed.kubectl("create", "rolebinding", "reader", "--role=reader", account, "-n", namespace)
     node_bed.apply(pods.restricted("client", python, ["-c", program], spec=spec), namespace=namespace)
-    node_bed.kubectl("wait", "pod/client", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+    node_bed.kubectl(
+        "wait",
+        "pod/client",
+        "-n",
+        namespace,
+        "--for=jsonpath={.status.phase}=Succeeded",
+        f"--timeout={POD_SECONDS}s",
+        seconds=POD_SECONDS + 20,
+    )
     assert "kube-root-ca.crt" in node_bed.kubectl("logs", "client", "-n", namespace)
 
 

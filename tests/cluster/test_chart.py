@@ -203,7 +203,7 @@ class Release:
         return self.run("upgrade", "--install", RELEASE, str(source), "--take-ownership", *options)
 
     def run(self, *words: str) -> str:
-        return self._cluster.run([self._helm, *words, "-n", self.namespace], seconds=180).stdout
+        return self._cluster.run([self._helm, *words, "-n", self.namespace], seconds=300).stdout
 
     def uninstall(self) -> str:
         return self.run("uninstall", RELEASE, "--wait")
@@ -255,7 +255,7 @@ def test_upgrade_brings_the_definition_up_to_date_and_uninstall_leaves_it(
 ) -> None:
     """B093: with an object alive all the time, which keeps its uid; the second install finds it again."""
     release.install(source=older_chart(tmp_path))
-    api_cluster.kubectl("wait", f"crd/{CRD}", "--for=condition=Established", "--timeout=30s")
+    api_cluster.until_known(CRD)
     assert "suspend" not in properties(api_cluster)
     old = manifests.small()
     old["metadata"] = {"name": "kept"}
@@ -317,6 +317,8 @@ def test_what_the_chart_grants_is_what_the_operator_asks(api_cluster: Cluster, r
     """B073: asked of the API server itself, for the account of the chart."""
     where = (release.namespace,) if limited else ("",)
     release.install(*(("--set", f"watchNamespaces={{{release.namespace}}}") if limited else ()))
+    api_cluster.until_allowed(release.account, "patch", "configmaps", *where)
+    api_cluster.until_allowed(release.account, "get", "leases.coordination.k8s.io", release.namespace)
     denied, granted = set(), set()
     for question in permissions.questions(where, release.namespace):
         (granted if may(api_cluster, release.account, question) else denied).add(question.permission.scope)
@@ -341,19 +343,26 @@ def running(node_bed: Bed, helm: str) -> Iterator[Release]:
             f"--set=images.engine.repository={IMAGE},images.engine.tag={TAG}",
             f"--set=watchNamespaces={{{namespace}}},metrics.service.labels.release=mon",
             "--wait",
-            "--timeout=150s",
+            "--timeout=240s",
         )
         yield made
         made.run("uninstall", RELEASE, "--wait", "--ignore-not-found")
 
 
 def test_the_operator_runs_and_helm_test_passes(node_bed: Bed, running: Release) -> None:
-    said = running.run("test", RELEASE, "--timeout=90s")
+    said = running.run("test", RELEASE, "--timeout=150s")
     assert re.search(r"Phase:\s+Succeeded", said), said
-    assert node_bed.get("pod", f"{RELEASE}-test", running.namespace) is None  # uninstalling would leave it
-    endpoints = node_bed.objects("endpointslice", running.namespace, "release=mon,kubernetes.io/service-name=tidemark")
-    targets = [target for item in endpoints for target in item["endpoints"]]
-    assert len(targets) == 1  # B081: every operator pod is exactly one target
+    node_bed.eventually(  # uninstalling would leave it
+        "the pod of the test is gone", lambda: node_bed.get("pod", f"{RELEASE}-test", running.namespace) is None
+    )
+    selector = "release=mon,kubernetes.io/service-name=tidemark"
+
+    def targets() -> list[Any]:
+        slices = node_bed.objects("endpointslice", running.namespace, selector)
+        return [target for item in slices for target in item["endpoints"] or ()]
+
+    # B081: every operator pod is exactly one target.
+    assert len(node_bed.eventually("a target", targets)) == 1
 
 
 def test_a_service_is_made_by_the_installed_operator_and_both_go_with_their_namespace(
@@ -367,4 +376,4 @@ def test_a_service_is_made_by_the_installed_operator_and_both_go_with_their_name
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == f"{IMAGE}:{TAG}"
     log = node_bed.kubectl("logs", f"deployment/{RELEASE}", "-n", running.namespace)
     assert "forbidden" not in log.lower()
-    node_bed.kubectl("delete", "namespace", running.namespace, "--timeout=60s", seconds=80)
+    node_bed.kubectl("delete", "namespace", running.namespace, "--timeout=240s", seconds=260)

@@ -117,7 +117,9 @@ def test_scaling_out_of_the_autoscalers_range_is_refused(cluster: Cluster, shown
 
 
 def test_explain_tells_type_range_and_default(cluster: Cluster) -> None:
-    text = " ".join(cluster.kubectl("explain", "tide.spec.kvCache").split())
+    explain = [cluster.kubectl_program, "explain", "tide.spec.kvCache"]
+    # What `explain` reads is published a moment after the definition.
+    text = " ".join(cluster.eventually("an explanation", lambda: cluster.run(explain, check=False).stdout).split())
     assert "Tokens of one page. A whole number from 1 to 256, in tokens. Default: 16." in text
     assert "enum: auto, float32" in text
 

@@ -50,9 +50,9 @@ def test_from_helm_install_to_an_answer_and_back(node_bed: Bed, site: tuple[str,
     before = cluster_wide(node_bed)
     # Other tests may have made the definition by hand.
     options = ("--take-ownership", "--set=images.registry=localhost", "--set=images.pullPolicy=Never")
-    wait = ("--wait", "--timeout=150s")
+    wait = ("--wait", "--timeout=240s")
     said = node_bed.run(
-        [helm(), "install", "tidemark", str(chart.CHART), "-n", system, *options, *wait], seconds=180
+        [helm(), "install", "tidemark", str(chart.CHART), "-n", system, *options, *wait], seconds=300
     ).stdout
     assert "kind: InferenceService" in said  # what to paste
 
@@ -73,7 +73,7 @@ def test_from_helm_install_to_an_answer_and_back(node_bed: Bed, site: tuple[str,
 
     node_bed.kubectl("delete", "-n", user, "-f", str(EXAMPLE))
     node_bed.eventually("nothing of the service is left", lambda: contents(node_bed, user) == ALWAYS_THERE)
-    node_bed.run([helm(), "uninstall", "tidemark", "-n", system, "--wait"], seconds=180)
+    node_bed.run([helm(), "uninstall", "tidemark", "-n", system, "--wait"], seconds=300)
     node_bed.eventually("nothing of the operator", lambda: contents(node_bed, system) == ALWAYS_THERE | KEPT)
     assert cluster_wide(node_bed) == before | {f"CustomResourceDefinition/{names.PLURAL}.{names.GROUP}"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from bed.cluster import Cluster
 
 COUNT = 25
-QUIET_SECONDS = 5.0
 FACTS = plan.Facts(image=operator_runs.IMAGE, admin_token="t")
 
 pytestmark = pytest.mark.timeout(400)
@@ -61,18 +59,18 @@ def test_a_second_look_writes_nothing_whatever_the_spec(api_cluster: Cluster, na
         api_cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=everything)
         wanted = {key for document in documents for key in planned(document)}
         operator.until("all children", lambda: wanted <= present(api_cluster, namespace))
-        settle(operator)
+        operator.settle()
         # Whoever touches what says nothing to the operator wakes it, and that is all.
         before, looks = operator.writes, operator_runner.passes(operator)
         api_cluster.kubectl("annotate", "tide", "--all", "-n", namespace, "example.com/touched=yes")
         operator.until("a look at each", lambda: operator_runner.passes(operator) >= looks + len(documents))
-        settle(operator)
+        operator.settle()
         assert operator.writes == before
         assert "reconcile failed" not in operator.log, operator.log
         assert operator.end() == 0
     with operator_runs.started({**environment, "PYTHONHASHSEED": "2"}, tmp_path, *where) as operator:
         operator.until("a look at each", lambda: operator_runner.passes(operator) >= len(documents))
-        settle(operator)
+        operator.settle()
         assert {series for series in operator.writes if 'kind="Secret"' not in series} == set()
 
 
@@ -85,16 +83,3 @@ def present(cluster: Cluster, namespace: str) -> set[str]:
     kinds = "configmap,deployment,networkpolicy,poddisruptionbudget,secret,service,serviceaccount"
     found = cluster.objects(kinds, namespace, names.SERVICE_LABEL)
     return {f"{item['kind']}/{item['metadata']['name']}" for item in found}
-
-
-def settle(operator: operator_runs.Operator) -> None:
-    """Some seconds without a write."""
-    last = [(time.monotonic(), json.dumps(operator.writes, sort_keys=True))]
-
-    def is_quiet() -> bool:
-        now = (time.monotonic(), json.dumps(operator.writes, sort_keys=True))
-        if now[1] != last[0][1]:
-            last[0] = now
-        return now[0] - last[0][0] > QUIET_SECONDS
-
-    operator.until("it is quiet", is_quiet)

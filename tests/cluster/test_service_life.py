@@ -147,7 +147,9 @@ def test_a_process_that_dies_is_told_and_starts_again(bench: operator_runner.Ben
     before = bench.ready()
     (pod,) = bench.pods(NAME).values()
     program = "import os, signal; os.kill(1, signal.SIGTERM)"
-    bench.bed.kubectl("exec", pod["metadata"]["name"], "-n", bench.namespace, "--", "python", "-c", program)
+    command = ["exec", pod["metadata"]["name"], "-n", bench.namespace, "--", "python", "-c", program]
+    # The kernel may end it together with the container, before it has ended by itself.
+    bench.bed.run([bench.bed.kubectl_program, *command], check=False)
     status = bench.until("a restart", lambda: _restarted(bench))
     assert status["lastState"]["terminated"]["exitCode"] == 0
     bench.until_settled(NAME)
@@ -161,12 +163,16 @@ def _restarted(bench: operator_runner.Bench) -> dict[str, Any] | None:
 
 
 def test_a_paused_service_is_left_alone(bench: operator_runner.Bench) -> None:
-    bench.start()
+    operator = bench.start()
     bench.ready()
     bench.patch("tide", NAME, {"metadata": {"annotations": {names.PAUSED_ANNOTATION: "true"}}})
+    # A pass that ran already does not know of it; as long as all is well, the status says nothing of it.
+    _until_passes(bench, operator, operator_runner.passes(operator) + 2)
     bench.patch("deployment", NAME, {"spec": {"replicas": 0}})
     said = bench.until_condition(NAME, "Ready", "False", "Paused")["message"]
     assert names.PAUSED_ANNOTATION in said
+    bench.until("no pods", lambda: not bench.of("pods", NAME))
+    operator.settle()
     assert bench.found("deployment", NAME)["spec"]["replicas"] == 0
     bench.patch("tide", NAME, {"metadata": {"annotations": {names.PAUSED_ANNOTATION: None}}})
     bench.until_settled(NAME)
@@ -193,7 +199,7 @@ def test_deletion_needs_no_operator(bench: operator_runner.Bench) -> None:
     bench.end()
     bench.bed.kubectl("delete", "tide", NAME, "-n", bench.namespace)
     everything = f"{KINDS},pods,replicasets"
-    bench.until("nothing is left", lambda: not bench.of(everything, NAME), seconds=60)
+    bench.until("nothing is left", lambda: not bench.of(everything, NAME))
 
 
 def test_deleted_in_the_moment_of_creation_nothing_is_left(bench: operator_runner.Bench) -> None:
@@ -202,14 +208,14 @@ def test_deleted_in_the_moment_of_creation_nothing_is_left(bench: operator_runne
     with direct(bench) as client:
         path = f"/apis/{names.API_VERSION}/namespaces/{bench.namespace}/{names.PLURAL}"
         for number in range(20):
-            begun = time.monotonic()
             client.post(path, json=operator_runner.small(NAME)).raise_for_status()
             time.sleep(0.01 * number)  # from at once to when some children exist
             client.delete(f"{path}/{NAME}").raise_for_status()
-            assert time.monotonic() - begun < 5
-    bench.until("nothing is left", lambda: not bench.of(f"{KINDS},pods,replicasets", NAME), seconds=120)
+            assert client.get(f"{path}/{NAME}").status_code == 404, "nothing holds it back"
     bench.until("nothing is left to do", lambda: operator.samples("tidemark_operator_queue_depth") == {"": 0.0})
-    assert not bench.of(f"{KINDS},pods,replicasets", NAME)
+    operator.settle()  # a pass that still ran is over
+    # The cluster takes away what was made for one that was gone.
+    bench.until("nothing is left", lambda: not bench.of(f"{KINDS},pods,replicasets", NAME))
 
 
 @contextlib.contextmanager

@@ -62,6 +62,7 @@ def test_it_follows_the_kinds_and_the_spec_without_a_restart(bench: operator_run
     bench.patch("tide", NAME, {"spec": {"monitoring": {"labels": {"release": "other"}}}})
     bench.until("the other label", lambda: labels(bench) == dict.fromkeys(OBJECTS, "other"))
     bench.until_condition(NAME, "MonitoringReady", "True")
+    operator.settle()
     quiet_since = operator.writes
     time.sleep(QUIET_SECONDS)
     assert operator.writes == quiet_since, "what is as it should be is not written again"

@@ -292,6 +292,8 @@ def account(cluster: Cluster, namespace: str, folder: Path, *verbs: str, resourc
     allowed += [f"--resource={resource}"] if resource else []
     cluster.kubectl("create", "role", "reader", *allowed, *where)
     cluster.kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:reader", *where)
+    allowed_account = f"system:serviceaccount:{namespace}:reader"
+    cluster.until_allowed(allowed_account, verbs[0], f"{names.PLURAL}.{names.GROUP}", namespace)
     document = yaml.safe_load(cluster.kubeconfig.read_text())
     token = cluster.kubectl("create", "token", "reader", *where).strip()
     for user in document["users"]:

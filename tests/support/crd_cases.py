@@ -289,7 +289,7 @@ def is_set(document: dict[str, Any], path: str) -> bool:
 def install(cluster: Cluster) -> None:
     """The CRD as a user installs it, served, and a namespace."""
     cluster.kubectl("apply", "-f", str(CRD_FILE))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}", "--timeout=30s")
+    cluster.until_known(f"{names.PLURAL}.{names.GROUP}")
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -37,7 +37,7 @@ class Server:
     def status(self) -> dict[str, object]:
         return dict(httpx.get(f"{self.url}/status", timeout=10, verify=CERTIFICATES).json())
 
-    def wait_logged(self, words: str, seconds: float = 10.0) -> None:
+    def wait_logged(self, words: str, seconds: float = 60.0) -> None:
         """A request's line is written after its answer. Raises with the log when it does not come."""
         end = time.monotonic() + seconds
         while words not in self.log:
@@ -52,11 +52,19 @@ class Server:
 
 
 def free_port() -> int:
-    """One that no socket gets by chance before the server takes it: below those that Linux hands out itself."""
+    """One that this process keeps to its end for the server that it starts: bound and not listening, so that whoever
+    looks for a port finds it taken, and a server, which sets SO_REUSEADDR, gets it. Below those that Linux hands out
+    itself."""
     while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        keeper = socket.socket()
+        port = 20_000 + secrets.randbelow(12_000)  # whatever a test seeded
+        try:
+            keeper.bind(("127.0.0.1", port))
+        except OSError:
+            keeper.close()
+        else:
+            keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: it is ours alone
+            keeper.detach()
             return port
 
 

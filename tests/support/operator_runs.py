@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,11 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import live
+
 Value = TypeVar("Value")
 
 IMAGE = "localhost/tidemark-engine:test"
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 """On a machine that is busy with other tests; on an idle one it takes two."""
+
+QUIET_SECONDS = 5.0
 
 PATIENT = """
 import asyncio, os, sys
@@ -32,7 +35,7 @@ image, namespace, listen = sys.argv[1:]
 asyncio.run(operator_process.run(operator_process.Options(
     source=connection.Source(os.environ), key=bytes(32), image=image, namespaces=(namespace,),
     lease_namespace=namespace, listen=listen,
-    lease=settings.LeaseSettings(duration_seconds=120, renew_seconds=5, deadline_seconds=100),
+    lease=settings.LeaseSettings(duration_seconds=600, renew_seconds=5, deadline_seconds=500),
 )))
 """
 """An operator that keeps its lease through an outage longer than the product's own ten seconds."""
@@ -62,10 +65,18 @@ class Operator:
             return 0, ""
 
     def samples(self, name: str) -> dict[str, float]:
-        """Labels as they are written, and the value, of every series of a metric."""
-        lines = [line for line in self.probe("/metrics")[1].splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        """Labels as they are written, and the value, of every series of a metric. Waits for an answer: none is not no
+        series."""
+        lines = [line for line in self._scraped().splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         pairs = [line.rsplit(" ", 1) for line in lines]
         return {series.removeprefix(name): float(value) for series, value in pairs}
+
+    def _scraped(self) -> str:
+        def ask() -> str:
+            code, text = self.probe("/metrics")
+            return text if code == 200 else ""
+
+        return self.until("its metrics", ask)
 
     @property
     def writes(self) -> dict[str, float]:
@@ -95,6 +106,19 @@ class Operator:
         self.until("it waits", lambda: "waiting:" in self.log)
         return self
 
+    def settle(self, also: Callable[[], object] = lambda: None) -> None:
+        """Until nothing was written for some seconds, and `also`, what it looks at, was the same all the while."""
+        since, seen = time.monotonic(), (self.writes, also())
+
+        def is_quiet() -> bool:
+            nonlocal since, seen
+            now = (self.writes, also())
+            if now != seen:
+                since, seen = time.monotonic(), now
+            return time.monotonic() - since > QUIET_SECONDS
+
+        self.until(f"{QUIET_SECONDS:.0f} seconds without a write", is_quiet)
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Exit code after a signal."""
         self.process.send_signal(number)
@@ -120,7 +144,7 @@ def patient(environment: Mapping[str, str], folder: Path, namespace: str) -> Ite
 
 @contextlib.contextmanager
 def _running(environment: Mapping[str, str], folder: Path, command: Callable[[str], list[str]]) -> Iterator[Operator]:
-    port = _free_port()
+    port = live.free_port()
     log = folder / f"operator-{port}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -135,8 +159,3 @@ def _running(environment: Mapping[str, str], folder: Path, command: Callable[[st
         finally:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

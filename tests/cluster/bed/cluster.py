@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import time
@@ -16,7 +17,8 @@ from bed import errors, machine
 Object = dict[str, Any]
 Value = TypeVar("Value")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
+"""For what takes a second or two on an idle machine: other tests, and other work, may take its cores."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 """Labels of a namespace that refuses pods above the restricted Pod Security level."""
 
@@ -80,6 +82,29 @@ class Cluster:
         """All of a kind in a namespace."""
         where = ("-l", selector) if selector else ()
         return list(json.loads(self.kubectl("get", kind, "-n", namespace, *where, "-o", "json"))["items"])
+
+    def until_known(self, *kinds: str) -> None:
+        """Until these definitions, as `PLURAL.GROUP`, are established, and kubectl is told of their kinds: the API
+        server publishes what it serves a moment later. `kubectl wait` fails where there is no condition yet."""
+        for kind in kinds:
+            self.eventually(f"{kind} is established", functools.partial(self._is_established, kind))
+        wanted = set(kinds)
+        self.eventually(f"{', '.join(kinds)} among the kinds", lambda: wanted <= self._kinds())
+
+    def _is_established(self, kind: str) -> bool:
+        conditions = (self.get("crd", kind) or {}).get("status", {}).get("conditions") or ()
+        return any((item["type"], item["status"]) == ("Established", "True") for item in conditions)
+
+    def _kinds(self) -> set[str]:
+        """Of all groups, asked anew; nothing while one of the groups cannot be told."""
+        done = self.run([self.kubectl_program, "api-resources", "-o", "name"], check=False)
+        return set(done.stdout.split()) if done.returncode == 0 else set()
+
+    def until_allowed(self, account: str, verb: str, resource: str, namespace: str = "") -> None:
+        """Until the API server's own copy of the roles has it: a role that was just made does not count at once."""
+        where = ("-n", namespace) if namespace else ("--all-namespaces",)
+        ask = [self.kubectl_program, "auth", "can-i", verb, resource, *where, f"--as={account}"]
+        self.eventually(f"{account} may {verb} {resource}", lambda: self.run(ask, check=False).stdout.strip() == "yes")
 
     @contextmanager
     def namespace(self, name: str, labels: Mapping[str, str] = RESTRICTED) -> Iterator[str]:

@@ -34,7 +34,10 @@ def part(name: str, layout: layout_.Layout, record: layout_.Record) -> control_p
 
 def _api_is_ready(layout: layout_.Layout) -> bool:
     command = [control_plane.program("kubectl"), f"--kubeconfig={layout.kubeconfig}", "get", "--raw", "/readyz"]
-    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _containerd_is_ready(layout: layout_.Layout) -> bool:

@@ -80,7 +80,9 @@ def why_unscheduled(found: cluster.Object | None) -> str:
     return ""
 
 
-def wait_until_ready(where: cluster.Cluster, name: str, namespace: str, seconds: float = 60.0) -> cluster.Object:
+def wait_until_ready(
+    where: cluster.Cluster, name: str, namespace: str, seconds: float = cluster.PATIENCE_SECONDS
+) -> cluster.Object:
     """The pod, once it is ready."""
 
     def ask() -> cluster.Object | None:

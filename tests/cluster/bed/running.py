@@ -18,7 +18,7 @@ from typing import Any
 from bed import cluster, control_plane, errors, images, machine, network, node, parts, processes
 from bed import layout as layout_
 
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 """Between SIGTERM and SIGKILL."""
 POST = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], sys.stdin.buffer.read(), 30).read().decode())"

@@ -9,7 +9,7 @@ from pathlib import Path
 from bed import layout as layout_
 from bed import machine, network, node, processes
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 30.0
 """A control group whose processes were just killed is busy for a moment."""
 TASKS = "io.containerd.runtime.v2.task"
 KEPT_BY_CNI = Path("/var/lib/cni/results")

@@ -14,9 +14,9 @@ from drill.timeline import Step, Timeline
 from drill.watch import PREEMPT, QUEUE
 
 QUEUE_LOAD = load_.Shape(clients=12, prompt_tokens=98, output_tokens=12)
-"""Seven pages each from first to last: seven requests stand between the lines, and the others wait."""
+"""Seven pages each from first to last: those that it takes to the queue line run, and the others wait."""
 PREEMPT_LOAD = load_.Shape(clients=16, prompt_tokens=34, output_tokens=900)
-"""Three pages at the start, so that many begin, and nearly all pages in the end: they outgrow the slab, and the few
+"""Three pages at the start, so that many begin, and most pages in the end: they outgrow the slab, and the few
 that are left stay above the line for long. With shorter answers all end together, and use falls below it too often."""
 PATIENCE_SECONDS = 150.0
 """For what is due at once; what has to last in the rules' own time comes on top."""
@@ -92,6 +92,7 @@ def _over_the_preempt_line(seen: watch.Watch) -> list[Step]:
              lambda: {"AbovePreemptLine", "SoftLimitLowered"} <= set(seen.events())),
         Step("a lower limit", lambda: seen.limit() < SOFT_LIMIT),
         Step("the engine runs it", lambda: not seen.is_as_the_spec_says()),
+        Step("Prometheus has seen that", lambda: seen.scraped_config(is_first=False)),
         Step(f"{PREEMPT} is firing", lambda: seen.firing(PREEMPT)),
         Step("its message came", lambda: seen.note(PREEMPT, True)),
         Step(f"{QUEUE} is held back", lambda: seen.is_inhibited(QUEUE)),
@@ -106,6 +107,7 @@ def _calm(seen: watch.Watch) -> list[Step]:
              lambda: {"MemoryPressureGone", "SoftLimitRestored"} <= set(seen.events())),
         Step("the limit of the spec", lambda: seen.limit() == SOFT_LIMIT),
         Step("the engine runs it", seen.is_as_the_spec_says),
+        Step("Prometheus has seen that", lambda: seen.scraped_config(is_first=True)),
         Step(f"the message that {PREEMPT} is over", lambda: seen.note(PREEMPT, False)),
         Step(f"the message that {QUEUE} is over", lambda: seen.note(QUEUE, False)),
         Step("Alertmanager has no alert of memory", seen.is_silent),

@@ -55,6 +55,14 @@ class Watch:
         """What the engine runs."""
         return bool(self._config()["hash"] == self.first_hash)
 
+    def scraped_config(self, *, is_first: bool) -> bool:
+        """Whether the last scrape of the engine had its first configuration, or another one."""
+        return bool(self._site.prometheus.query(self._of_config(is_first=is_first)))
+
+    def _of_config(self, *, is_first: bool) -> str:
+        sign = "=" if is_first else "!="
+        return f'tidemark_config_info{{service="{NAME}",hash{sign}"{self.first_hash}"}}'
+
     def _config(self) -> dict[str, Any]:
         answer = httpx.get(f"{self._site.engine_url}{http.STATUS_PATH}", timeout=30, trust_env=False, verify=False)
         answer.raise_for_status()
@@ -80,8 +88,7 @@ class Watch:
 
     def when_config(self, since: float, *, is_first: bool) -> float:
         """When the engine was first seen with another configuration than its first one, or with that again."""
-        sign = "=" if is_first else "!="
-        return self._first(f'tidemark_config_info{{service="{NAME}",hash{sign}"{self.first_hash}"}}', since)
+        return self._first(self._of_config(is_first=is_first), since)
 
     def _first(self, selector: str, since: float, value: float = 1.0) -> float:
         """Time of the first sample with this value. Raises `AssertionError` when there is none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import cProfile
+import pstats
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,13 @@ def test_logits_equal_transformers(smollm2_path: Path, reference: Any, policy: l
         assert torch.equal(logits.argmax(-1), wanted.argmax(-1))
 
 
-def test_the_header_is_read_in_less_than_a_second(smollm2_path: Path) -> None:
-    started = time.process_time()
-    found = gguf_file.read(smollm2_path)
-    assert time.process_time() - started < 0.7
-    assert len(found.metadata["tokenizer.ggml.tokens"]) == 49_152
+def test_the_header_is_read_with_few_calls_for_each_of_its_many_texts(smollm2_path: Path) -> None:
+    """A hundred thousand of them: well under a second."""
+    profile = cProfile.Profile()
+    found = profile.runcall(gguf_file.read, smollm2_path)
+    tokens, merges = (found.metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "merges"))
+    assert len(tokens) == 49_152
+    assert pstats.Stats(profile).total_calls < 4 * (len(tokens) + len(merges))
 
 
 def test_the_fetched_model_is_as_published(smollm2_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from tidemark_operator.cluster.local import control_client
 
 PROGRAM = Path(__file__).with_name("run_tidemark.py")
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 """For machines that are slow or busy; nothing here takes more than a few seconds."""
 
 

@@ -73,6 +73,7 @@ def test_the_real_engine_answers_with_the_map_in_force(workplace: Any, smollm2_p
     file.write_text("rules: [{layers: 30, kind: k}]\n")
     workplace.write(
         model={"source": {"hostPath": {"path": str(smollm2_path)}}},
+        hardware={"resourceName": "cpu", "count": 1, "memory": "2Gi"},  # libraries alone take up to 0.9, by machine
         kvCache={**KV_CACHE, "memoryUtilization": 0.9},
         scheduler={"maxNumSeqs": 4},
     )

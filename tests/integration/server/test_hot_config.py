@@ -68,11 +68,22 @@ def server(smollm2_path: Path, folder: Path) -> Iterator[live.Server]:
         yield running
 
 
-@pytest.fixture
-def own_server(smollm2_path: Path, folder: Path, tmp_path: Path) -> Iterator[live.Server]:
-    """For a test that ends it."""
-    with live.serving(tmp_path, *flags(folder, smollm2_path)) as running:
-        yield running
+@pytest.fixture(scope="module")
+def own_server(smollm2_path: Path, folder: Path, tmp_path_factory) -> Iterator[live.Server]:
+    """Just started. First for the test of what it says while it loads, then for the one that ends it."""
+    started = live.start(tmp_path_factory.mktemp("own"), *flags(folder, smollm2_path))
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+class Clock:
+    """Time that only moves when told."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +92,16 @@ class Scripted:
 
     url: str
     engine: Any
+    clock: Clock
     life: lifecycle.Lifecycle
     task: asyncio.Task[int]
+
+    async def ended(self) -> int:
+        """The exit code. Time goes on meanwhile."""
+        while not self.task.done():
+            self.clock.now += 0.1
+            await asyncio.sleep(0.01)
+        return await self.task
 
 
 class Silent:
@@ -103,14 +122,16 @@ async def scripted(fakes, folder) -> AsyncIterator[Scripted]:
     async def start_engine():
         return engine
 
-    life = lifecycle.Lifecycle(server_app.create_context(parsed), start_engine, fakes.ByteText, Silent())
+    clock = Clock()
+    shared = server_app.create_context(parsed, clock=clock)
+    life = lifecycle.Lifecycle(shared, start_engine, fakes.ByteText, Silent())
     with listening.bind("127.0.0.1", 0) as listener:
         task = asyncio.create_task(life.run(listener))
         url = listening.url(listener)
         async with httpx.AsyncClient(base_url=url) as client:
             while (await client.get(paths.READY_PATH)).status_code != 200:
                 await asyncio.sleep(0.01)
-        yield Scripted(url, engine, life, task)
+        yield Scripted(url, engine, clock, life, task)
         life.interrupt()
         life.interrupt()
         await task
@@ -223,6 +244,18 @@ async def a_smaller_body_is_the_most_that_is_read(client, server) -> None:
     assert "at most 2048 bytes" in response.json()["error"]["message"]
 
 
+async def a_body_that_does_not_come_is_waited_for_no_longer(client, server) -> None:
+    await put(client, start_with(server={"bodySeconds": 0.1}))
+    request = client.build_request("POST", "/v1/completions", content=b"{}")
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    writer.write(f"POST /v1/completions HTTP/1.1\r\n{head}\r\n{{".encode())  # one byte of two
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"in 0.1 seconds (server.bodySeconds), 1 bytes of it came" in answer
+
+
 async def a_louder_log_says_each_request(client, server) -> None:
     await complete(client, max_tokens=1)
     assert "request ended" not in server.log
@@ -247,30 +280,33 @@ async def a_short_stall_fails_liveness_during_a_long_step(client, server) -> Non
 async def a_short_drain_ends_what_runs(client, scripted) -> None:
     scripted.engine.pause_after = 2
     began = asyncio.Event()
-    await put(client, {"server": {"drainSeconds": 0.3}})
+    await put(client, {"server": {"drainSeconds": 20}})
     running = asyncio.create_task(streamed(client, began))
     await began.wait()
-    started = time.monotonic()
     scripted.life.stop()
+    await draining(client)
+    scripted.clock.now += 20  # not the minute that is the default
     with pytest.raises(AssertionError, match="shutting down"):
         await running
     assert await scripted.task == 0
-    assert 0.3 <= time.monotonic() - started < 30, "not the minute that is the default"
+
+
+async def draining(client) -> None:
+    """Until it knows that it was told to end."""
+    while (await client.get(paths.READY_PATH)).status_code == 200:
+        await asyncio.sleep(0.01)
 
 
 async def a_lame_duck_still_takes_new_connections(client, scripted) -> None:
-    await put(client, {"server": {"lameDuckSeconds": 3.0}})
+    await put(client, {"server": {"lameDuckSeconds": 30.0}})
     scripted.life.stop()
-    started = time.monotonic()
-    num_served = 0
-    while time.monotonic() - started < 2.0:
-        async with httpx.AsyncClient(base_url=scripted.url) as fresh:
+    await draining(client)
+    scripted.clock.now += 29.0  # without it, nobody is taken any more
+    for _ in range(3):
+        async with httpx.AsyncClient(base_url=scripted.url, timeout=60) as fresh:
             response = await complete(fresh)
-        assert response.status_code == 200
-        num_served += response.headers.get("connection") == "close"
-    assert num_served >= 1, "since it was told to end"
-    assert await scripted.task == 0
-    assert 3.0 <= time.monotonic() - started < 30
+        assert (response.status_code, response.headers.get("connection")) == (200, "close")
+    assert await scripted.ended() == 0
     async with httpx.AsyncClient(base_url=scripted.url) as fresh:
         with pytest.raises(httpx.ConnectError):
             await complete(fresh)
@@ -282,6 +318,7 @@ EFFECTS: dict[str, Callable[..., Awaitable[None]]] = {
     "scheduler.maxQueueSeconds": a_short_wait_ends_those_who_wait_already,
     "scheduler.maxPreemptionsPerRequest": without_preemptions_nobody_loses_pages,
     "server.maxBody": a_smaller_body_is_the_most_that_is_read,
+    "server.bodySeconds": a_body_that_does_not_come_is_waited_for_no_longer,
     "server.logLevel": a_louder_log_says_each_request,
     "server.stallSeconds": a_short_stall_fails_liveness_during_a_long_step,
     "server.drainSeconds": a_short_drain_ends_what_runs,
@@ -363,26 +400,22 @@ async def test_the_engine_refuses_a_budget_that_memory_does_not_hold(client) -> 
     assert shown["config"]["scheduler"]["maxNumBatchedTokens"] == 256
 
 
-async def test_while_loading_a_change_is_told_to_come_back(smollm2_path, folder, tmp_path) -> None:
-    server = live.start(tmp_path, *flags(folder, smollm2_path))
-    try:
-        document = start_with(server={"maxBody": 4096})
-        codes = set()
-        async with asyncio.timeout(live.START_SECONDS), httpx.AsyncClient(base_url=server.url) as client:
-            while 200 not in codes:
-                with contextlib.suppress(httpx.TransportError):
-                    response = await client.put(paths.ADMIN_CONFIG_PATH, json=document, headers=TOKEN)
-                    codes.add(response.status_code)
-                    if response.status_code == 503:
-                        assert response.json()["error"]["code"] == "loading"
-                        assert response.headers["retry-after"]
-                await asyncio.sleep(0.1)  # no more: the engine loads on the same core
-            status = (await client.get("/status")).json()["config"]
-        assert codes == {503, 200}
-        assert status["hash"] == contract.config_hash(contract.parse(document))
-    finally:
-        server.process.kill()
-        server.process.wait()
+async def test_while_loading_a_change_is_told_to_come_back(own_server) -> None:
+    document = start_with(server={"maxBody": 4096})
+    codes = set()
+    async with asyncio.timeout(live.START_SECONDS), httpx.AsyncClient(base_url=own_server.url) as client:
+        while 200 not in codes:
+            with contextlib.suppress(httpx.TransportError):
+                response = await client.put(paths.ADMIN_CONFIG_PATH, json=document, headers=TOKEN)
+                codes.add(response.status_code)
+                if response.status_code == 503:
+                    assert response.json()["error"]["code"] == "loading"
+                    assert response.headers["retry-after"]
+            await asyncio.sleep(0.1)  # no more: the engine loads on the same core
+        status = (await client.get("/status")).json()["config"]
+        await put(client, START)
+    assert codes == {503, 200}
+    assert status["hash"] == contract.config_hash(contract.parse(document))
 
 
 # ---- going away without losing a request -----------------------------------------------------------------------
@@ -390,9 +423,7 @@ async def test_while_loading_a_change_is_told_to_come_back(smollm2_path, folder,
 
 async def test_clients_see_no_failure_across_sigterm_and_no_stream_is_cut(own_server) -> None:
     """Clients with kept and with fresh connections, and streams, while the server is told to end."""
-    lame_duck = 8.0
-    async with httpx.AsyncClient(base_url=own_server.url, timeout=200) as admin:
-        await put(admin, start_with(server={"lameDuckSeconds": lame_duck, "drainSeconds": 200}))
+    await asyncio.to_thread(live.wait_ready, own_server)
     stop = asyncio.Event()
     answers: dict[str, list[tuple[int, bool]]] = {"kept": [], "fresh": []}
 
@@ -421,9 +452,13 @@ async def test_clients_see_no_failure_across_sigterm_and_no_stream_is_cut(own_se
         began = asyncio.Event()
         stream = asyncio.create_task(streamed(streaming, began, max_tokens=200))
         await began.wait()
+        before = time.monotonic()
         loops = [asyncio.create_task(loop()) for loop in (keep_asking, ask_afresh)]
         await answered(2)
-        ending = asyncio.create_task(asyncio.to_thread(own_server.terminate, 230))
+        lame_duck = 5.0 + 10 * (time.monotonic() - before)  # for a few more answers at the pace of this machine
+        async with httpx.AsyncClient(base_url=own_server.url, timeout=200) as admin:
+            await put(admin, start_with(server={"lameDuckSeconds": lame_duck, "drainSeconds": lame_duck + 200}))
+        ending = asyncio.create_task(asyncio.to_thread(own_server.terminate, lame_duck + 230))
         started = time.monotonic()
         async with httpx.AsyncClient(base_url=own_server.url) as probe:
             while (ready := await probe.get(paths.READY_PATH)).status_code == 200:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import httpx
 import openai
 import pytest
 
 HI = [{"role": "user", "content": "Hi"}]
+PATIENCE_SECONDS = 60.0
+"""For what is due at once, on a busy machine."""
 
 
 async def test_chat(scripted):
@@ -84,13 +85,19 @@ async def test_a_service_tier_is_accepted_and_answered(scripted, engine):
     assert (raw.headers["x-tidemark-priority"], engine.submitted[-1].priority) == ("7", 7)
 
 
-async def test_the_client_waits_as_long_as_it_is_told_and_says_that_it_is_a_retry(scripted, engine, fakes):
+async def test_the_client_waits_as_long_as_it_is_told_and_says_that_it_is_a_retry(scripted, engine, fakes, monkeypatch):
+    """Its own idea is half a second, then one."""
+    waits = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(openai._base_client.anyio, "sleep", sleep)
     engine.refuse, engine.refuse_only = fakes.messages.RejectReason.QUEUE_TIME, 2
     engine.retry_after_seconds = 1.25
-    started = time.monotonic()
     answer = await scripted.with_options(max_retries=2).chat.completions.create(model="M", messages=HI)
     assert answer.choices[0].message.content == "Hello, world!"
-    assert 2.5 <= time.monotonic() - started < 20, "its own idea is half a second, then one"
+    assert waits == [1.25, 1.25]
     assert [request.is_retry for request in engine.submitted] == [False, True, True]
 
 
@@ -116,7 +123,7 @@ async def test_b011_closing_the_connection_aborts(scripted_url, engine, stream):
             await asyncio.sleep(0.001)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while engine.num_running:
             await asyncio.sleep(0.001)
     assert len(engine.aborted) == 4
@@ -128,7 +135,7 @@ async def test_breaking_off_a_stream_aborts(scripted, engine):
     async for _ in stream:
         break
     await stream.close()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while engine.num_running:
             await asyncio.sleep(0.001)
     assert len(engine.aborted) == 1
@@ -172,24 +179,25 @@ async def test_b029_a_body_over_the_limit_is_answered_at_once(scripted_url, chun
 
 
 async def test_b029_a_large_body_does_not_hold_up_probes_or_streams(scripted_url, engine, text, monkeypatch):
-    """Tokenizing that takes long is elsewhere: the loop goes on answering."""
-    release = asyncio.Event()
+    """Tokenizing that takes long is elsewhere: the loop goes on answering. It ends when this test has had its answers,
+    so a loop that waited for it would answer nothing."""
+    began, release = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    async def hold() -> None:
+        began.set()
+        await release.wait()
+
     def encode(prompt, *, add_special):
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(hold(), loop).result(PATIENCE_SECONDS)
         return [65]
 
     monkeypatch.setattr(text, "encode", encode)
-    async with httpx.AsyncClient() as client:
-        large = asyncio.create_task(
-            client.post(f"{scripted_url}/v1/completions", json={"prompt": "x" * 5_000_000}, timeout=60)
-        )
-        await asyncio.sleep(0.2)
+    async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
+        large = asyncio.create_task(client.post(f"{scripted_url}/v1/completions", json={"prompt": "x" * 5_000_000}))
+        await began.wait()
         for _ in range(5):
-            start = time.monotonic()
             assert (await client.get(f"{scripted_url}/health/live")).status_code == 200
-            assert time.monotonic() - start < 1.0
         answer = await client.post(f"{scripted_url}/v1/completions", json={"prompt": [65]})
         assert answer.status_code == 200
         assert not large.done()

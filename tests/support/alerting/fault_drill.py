@@ -37,7 +37,7 @@ _REQUESTS = 40
 _STEPS = 400
 _LEAD_SECONDS = 25.0
 """Within so long a case that is written with more history comes to the step at which it must fire."""
-_SCRAPES = {fault_rules.MINUTES: "500ms", fault_rules.HOURS: "100ms"}
+_SCRAPES = {fault_rules.MINUTES: "500ms", fault_rules.HOURS: "100ms", fault_rules.DAYS: "100ms"}
 """Clock -> interval: at least three samples of the shortest window."""
 
 

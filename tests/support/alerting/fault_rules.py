@@ -1,4 +1,4 @@
-"""The rendered rules on two fast clocks, so that an alert that takes minutes and one that takes hours come together."""
+"""The rendered rules on fast clocks, so that an alert that takes minutes and one that takes hours come together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ MINUTES = 100.0
 """Five minutes, the shortest window, become three seconds: six samples of a scrape twice a second."""
 HOURS = 700.0
 """For alerts that wait for an hour or look back over hours: an hour becomes five seconds."""
+DAYS = 2400.0
+"""For alerts that look back over two hours at least: two hours become three seconds."""
 _SLOW_SECONDS = 1800.0
-_SUFFIX = "_hours"
+_SLOWEST_SECONDS = 7200.0
+_NAMES = {MINUTES: "minutes", HOURS: "hours", DAYS: "days"}
 
 
 def clock_of(rules: dict[str, Any], alert: str) -> float:
     """How much faster the time of an alert passes."""
-    windows = rule_clock.windows(expressions(rules, alert))
+    shortest = min(rule_clock.windows(expressions(rules, alert)), default=0.0)
     waits = rule_clock.seconds(_alerts(rules)[alert].get("for", "0s"))
-    return HOURS if max(waits, min(windows, default=0.0)) >= _SLOW_SECONDS else MINUTES
+    if shortest >= _SLOWEST_SECONDS:
+        return DAYS
+    return HOURS if max(waits, shortest) >= _SLOW_SECONDS else MINUTES
 
 
 def expressions(rules: dict[str, Any], alert: str) -> str:
@@ -29,14 +34,12 @@ def expressions(rules: dict[str, Any], alert: str) -> str:
 
 
 def files(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Two rule files, by name. Together they have every alert once."""
-    slow = {name for name in _alerts(rules) if clock_of(rules, name) == HOURS}
-    minutes = _only(rules, _alerts(rules).keys() - slow)
-    hours = _only(rules, slow)
-    return {
-        "minutes.yaml": rule_clock.document(minutes, MINUTES),
-        "hours.yaml": rule_clock.document(_renamed(hours), HOURS),
-    }
+    """A rule file for each clock, by name. Together they have every alert once."""
+    found = {}
+    for factor, name in _NAMES.items():
+        own = _only(rules, {alert for alert in _alerts(rules) if clock_of(rules, alert) == factor})
+        found[f"{name}.yaml"] = rule_clock.document(own if factor == MINUTES else _renamed(own, f"_{name}"), factor)
+    return found
 
 
 def _alerts(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -65,18 +68,18 @@ def _only(rules: dict[str, Any], alerts: set[str]) -> dict[str, Any]:
     return {"groups": [group for group in groups if group["rules"]]}
 
 
-def _renamed(rules: dict[str, Any]) -> dict[str, Any]:
-    """With other names for recorded series and groups: the same are recorded on the other clock."""
+def _renamed(rules: dict[str, Any], suffix: str) -> dict[str, Any]:
+    """With other names for recorded series and groups: the same are recorded on another clock."""
     names = sorted({rule["record"] for rule in _recorded(rules)}, key=len, reverse=True)
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b" if names else r"(?!)")
 
     def new(rule: dict[str, Any]) -> dict[str, Any]:
-        named = {"record": rule["record"] + _SUFFIX} if "record" in rule else {}
-        return {**rule, **named, "expr": pattern.sub(rf"\1{_SUFFIX}", rule["expr"])}
+        named = {"record": rule["record"] + suffix} if "record" in rule else {}
+        return {**rule, **named, "expr": pattern.sub(rf"\1{suffix}", rule["expr"])}
 
     return {
         "groups": [
-            {**group, "name": group["name"] + _SUFFIX, "rules": [new(rule) for rule in group["rules"]]}
+            {**group, "name": group["name"] + suffix, "rules": [new(rule) for rule in group["rules"]]}
             for group in rules["groups"]
         ]
     }
