@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sys
@@ -67,8 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _same_draws() -> None:
-    """What a test draws is the same whatever ran before it in its worker. Nobody imports torch for this."""
+def _same_start() -> None:
+    """What a test draws and what is logged is the same whatever ran before it in its worker: commands that ran in this
+    process have set the level of all logs. Nobody imports torch for this."""
+    logging.getLogger().setLevel(logging.WARNING)
     random.seed(7)
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(7)

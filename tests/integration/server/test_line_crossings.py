@@ -24,7 +24,7 @@ START = {
     "hardware": {"threads": 1},
 }
 CROSSING = re.compile(
-    r"^time=\S+ level=INFO logger=tidemark_runtime\.engine\.core_engine (queue|preempt) line (crossed|left) "
+    r"^time=\S+ level=INFO logger=tidemark_runtime\.engine\.stats (queue|preempt) line (crossed|left) "
     r"used_pages=(\d+) pages=32 at_ratio=([\d.]+) running=\d+ waiting=\d+$",
     re.MULTILINE,
 )
