@@ -67,7 +67,8 @@ def opened(browser: sync_api.Browser) -> Iterator[Callable[..., Watched]]:
             context.set_default_timeout(PATIENCE_MS)
             watched = Watched(context.new_page())
             watched.page.goto(url)
-            watched.page.wait_for_function("document.getElementById('model').textContent !== 'Tidemark'")
+            # Not wait_for_function: where it must ask twice it evaluates words, which the page's policy forbids.
+            sync_api.expect(watched.page.locator("#model")).not_to_have_text("Tidemark")
             return watched
 
         yield make

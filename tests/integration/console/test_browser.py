@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from alerting import programs
 from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -35,6 +36,9 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
+
+IS_GONE = "([body, row]) => !body.contains(row)"
+PATIENCE_SECONDS = 30.0
 
 
 def cells(page: Page, column: str) -> list[str]:
@@ -177,7 +181,7 @@ def test_an_id_can_be_selected_and_copied_while_numbers_move(scripted_url: str, 
     body = page.locator("#requests tbody").element_handle()
     row = page.locator("#requests tbody tr").first.element_handle()
     page.evaluate("getSelection().removeAllRanges()")
-    page.wait_for_function("([body, row]) => !body.contains(row)", arg=[body, row])
+    programs.until("the row is gone", lambda: page.evaluate(IS_GONE, [body, row]), PATIENCE_SECONDS)
 
 
 def test_who_wants_no_motion_gets_none(scripted_url: str, opened: Callable[..., Any]) -> None:
