@@ -84,7 +84,7 @@ def table(results: dict[float, run_.Result], clocks: str) -> str:
             "",
             f"One engine with SmolLM2-135M in a pod, `maxConcurrencySoft` {site_.SOFT_LIMIT}, "
             "`watermarks.response: tighten`; first load: "
-            f"{run_.QUEUE_LOAD}; second: {run_.PREEMPT_LOAD}, every other one of a lower priority. "
+            f"{run_.QUEUE_LOAD}; second: {first.second_load}, every other one of a lower priority. "
             f"Lowered to {first.lowered_to}. Answers, by HTTP status (streams that the end of a load cut off count): "
             f"{answers}.",
             "",

@@ -15,9 +15,10 @@ from drill.watch import PREEMPT, QUEUE
 
 QUEUE_LOAD = load_.Shape(clients=12, prompt_tokens=98, output_tokens=12)
 """Seven pages each from first to last: those that it takes to the queue line run, and the others wait."""
-PREEMPT_LOAD = load_.Shape(clients=16, prompt_tokens=34, output_tokens=900)
-"""Three pages at the start, so that many begin, and most pages in the end: they outgrow the slab, and the few
-that are left stay above the line for long. With shorter answers all end together, and use falls below it too often."""
+PREEMPT_PROMPT_TOKENS, PREEMPT_SHARE = 34, 0.95
+"""Three pages at the start, so that many begin, and this share of all pages in the end: they outgrow the slab, and even
+the last that is left stands above the line. With shorter answers use falls below it too often."""
+BLOCK_TOKENS = 16
 PATIENCE_SECONDS = 150.0
 """For what is due at once; what has to last in the rules' own time comes on top."""
 ALERT_SECONDS = 20 * 60
@@ -37,6 +38,7 @@ class Result:
     lowered_to: int
     answers: dict[str, dict[int, int]]
     """Load -> HTTP status -> how many; streams that its end cut off are among them."""
+    second_load: load_.Shape
 
 
 def run(site: Site) -> Result:
@@ -48,8 +50,8 @@ def run(site: Site) -> Result:
         load = first.enter_context(load_.running(site.engine_url, NAME, QUEUE_LOAD))
         timeline.until(_over_the_queue_line(seen), patience)
         line.mark("queue-condition", "condition `MemoryPressure` is True", _transition(seen))
-        line.mark("preempt-load", f"another load instead: {PREEMPT_LOAD}")
-        with load_.running(site.engine_url, NAME, PREEMPT_LOAD) as second:
+        line.mark("preempt-load", f"another load instead: {preempt_load(site)}")
+        with load_.running(site.engine_url, NAME, preempt_load(site)) as second:
             first.close()
             timeline.until(_over_the_preempt_line(seen), patience)
             lowered_to = seen.limit()
@@ -62,7 +64,12 @@ def run(site: Site) -> Result:
     firing, resolved = (
         {name: _note(seen, name, is_firing) for name in (QUEUE, PREEMPT)} for is_firing in (True, False)
     )
-    return Result(line, firing, resolved, seen.events(), lowered_to, answers)
+    return Result(line, firing, resolved, seen.events(), lowered_to, answers, preempt_load(site))
+
+
+def preempt_load(site: Site) -> load_.Shape:
+    pages = int(PREEMPT_SHARE * site.num_pages)
+    return load_.Shape(16, PREEMPT_PROMPT_TOKENS, BLOCK_TOKENS * (pages - 1) - PREEMPT_PROMPT_TOKENS)
 
 
 def _transition(seen: watch.Watch) -> float:
@@ -120,7 +127,7 @@ def _write_down(line: Timeline, seen: watch.Watch) -> None:
         (QUEUE, "queue", "queue line", begin),
         (PREEMPT, "preempt", "preempt line", second),
     ):
-        line.mark(f"{key}-crossed", f"the {words} is crossed, as scraped", seen.when_line(key, 1, since))
+        line.mark(f"{key}-crossed", f"the {words} is crossed, as scraped", seen.when_crossed(key, since))
         line.mark(f"{key}-pending", f"`{name}` is pending", seen.when_alert(name, "pending", since))
         line.mark(f"{key}-firing", f"`{name}` is firing", seen.when_alert(name, "firing", since))
         line.mark(f"{key}-received", f"`{name}`: its message is received", _note(seen, name, True).at)
@@ -130,9 +137,7 @@ def _write_down(line: Timeline, seen: watch.Watch) -> None:
     line.mark("tightened", f"event `SoftLimitLowered`, `status.tightened`: not {SOFT_LIMIT}, but less",
               seen.when_event("SoftLimitLowered"))  # fmt: skip
     line.mark("tightened-engine", "the engine runs it, hot, as scraped", seen.when_config(begin, is_first=False))
-    line.mark(
-        "left", "both lines are left, as scraped", max(seen.when_line(key, 0, end) for key in ("queue", "preempt"))
-    )
+    line.mark("left", "both lines are left, as scraped", max(seen.when_left(key, end) for key in ("queue", "preempt")))
     line.mark("gone-event", "event `MemoryPressureGone`", seen.when_event("MemoryPressureGone"))
     line.mark("restored", "event `SoftLimitRestored`: the limit of the spec", seen.when_event("SoftLimitRestored"))
     line.mark("restored-engine", "the engine runs it, hot, as scraped",

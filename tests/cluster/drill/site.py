@@ -38,7 +38,7 @@ LEAST_SCRAPE_INTERVAL = "2s"
 PAGES = 85
 """Of KV memory, about, which a few clients fill."""
 LEAST_PAGES, MOST_PAGES = 62, 110
-"""One request of the second load has room, and the first load, which stops at the queue line, crosses it."""
+"""The first load, which stops at the queue line, crosses it; the second is made for the pages there are."""
 
 
 def service(memory_utilization: float) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def service(memory_utilization: float) -> dict[str, Any]:
         "kind": names.KIND,
         "metadata": {"name": NAME},
         "spec": {
-            "model": {"source": {"package": {"name": MODEL}}, "maxContextTokens": 1024},
+            "model": {"source": {"package": {"name": MODEL}}, "maxContextTokens": 2048},
             "hardware": {"resourceName": "cpu", "count": 1, "memory": "2Gi"},
             "kvCache": {"memoryUtilization": memory_utilization},
             "scheduler": {"maxNumSeqs": SOFT_LIMIT, "maxNumBatchedTokens": 256},
@@ -71,6 +71,7 @@ class Site:
     prometheus: programs.Prometheus
     alertmanager: programs.Alertmanager
     engine_url: str
+    num_pages: int
 
     def service(self) -> dict[str, Any]:
         found = self.bed.get("tide", NAME, self.user)
@@ -91,11 +92,11 @@ def prepared(bed: running.Bed, folder: Path, clock: float) -> Iterator[Site]:
     with bed.namespace("system") as system, bed.namespace("user") as user, _installed(bed, system):
         base = f"{pods.reachable_url(bed, RELEASE, system)}/runbooks"
         files = rendered.write(folder / "rendered", base)
-        engine_url = _engine(bed, user)
+        engine_url, num_pages = _engine(bed, user)
         bed.eventually("pods of earlier tests are gone", lambda: _others(bed, system, user) == [])
         discovery.write(folder / TARGETS, _every_pod(bed))
         with _watched(files, folder, clock) as watched:
-            made = Site(bed, system, user, clock, files, *watched, engine_url)
+            made = Site(bed, system, user, clock, files, *watched, engine_url, num_pages)
             programs.until("both targets are up", lambda: _are_up(made), cluster.PATIENCE_SECONDS)
             yield made
 
@@ -112,9 +113,9 @@ def _installed(bed: running.Bed, namespace: str) -> Iterator[None]:
         bed.run([helm, "uninstall", RELEASE, *where, "--ignore-not-found"], check=False)
 
 
-def _engine(bed: running.Bed, namespace: str) -> str:
-    """URL of the engine, with about `PAGES`. What is left for them depends on what the libraries take, which differs by
-    hundreds of MiB between machines: the first engine says how much."""
+def _engine(bed: running.Bed, namespace: str) -> tuple[str, int]:
+    """URL of the engine, and its pages: about `PAGES`. What is left for them depends on what the libraries take, which
+    differs by hundreds of MiB between machines: the first engine says how much."""
     bed.apply(service(0.9), namespace=namespace)
     ratio = _ratio(_memory(_ready(bed, namespace)))
     bed.kubectl("delete", "tide", NAME, "-n", namespace)
@@ -123,7 +124,7 @@ def _engine(bed: running.Bed, namespace: str) -> str:
     url = _ready(bed, namespace)
     memory = _memory(url)
     assert LEAST_PAGES <= memory["pagesTotal"] <= MOST_PAGES, memory
-    return url
+    return url, int(memory["pagesTotal"])
 
 
 def _memory(url: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -80,8 +81,18 @@ class Watch:
         events = self.events()
         return min(unix(events[reason]["eventTime"]) for reason in reasons if reason in events)
 
-    def when_line(self, line: str, value: float, since: float) -> float:
-        return self._first(_line(line), since, value)
+    def when_crossed(self, line: str, since: float) -> float:
+        """When the time above the line was first seen to have grown. That is what the alert goes by; the state, looked
+        at once a scrape, misses what is short."""
+        selector = f'tidemark_watermark_seconds_total{{service="{NAME}",level="{line}"}}'
+        samples = sorted(self._samples(selector))
+        before = max((value for at, value in samples if at < since), default=0.0)
+        found = [at for at, value in samples if at >= since and value > before]
+        assert found, f"no sample of {selector} is above {before:g}"
+        return min(found)
+
+    def when_left(self, line: str, since: float) -> float:
+        return self._first(_line(line), since, 0.0)
 
     def when_alert(self, alert: str, state: str, since: float) -> float:
         return self._first(f'ALERTS{{alertname="{alert}",alertstate="{state}"}}', since)
@@ -92,14 +103,14 @@ class Watch:
 
     def _first(self, selector: str, since: float, value: float = 1.0) -> float:
         """Time of the first sample with this value. Raises `AssertionError` when there is none."""
-        samples = (
-            (float(at), float(shown))
-            for series in self._site.prometheus.query(f"{selector}[{_LOOKBACK}]")
-            for at, shown in series["values"]
-        )
-        found = [at for at, shown in samples if at >= since and shown == value]
+        found = [at for at, shown in self._samples(selector) if at >= since and shown == value]
         assert found, f"no sample of {selector} is {value:g}"
         return min(found)
+
+    def _samples(self, selector: str) -> Iterator[tuple[float, float]]:
+        """Time and value."""
+        for series in self._site.prometheus.query(f"{selector}[{_LOOKBACK}]"):
+            yield from ((float(at), float(shown)) for at, shown in series["values"])
 
 
 def _line(line: str) -> str:

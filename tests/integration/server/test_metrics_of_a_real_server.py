@@ -169,9 +169,8 @@ def test_memory_runs_out_in_a_step_and_the_engine_goes_on(server: live.Server, w
     assert after["tidemark_out_of_memory_total",] == before["tidemark_out_of_memory_total",] + 1
     assert after[failed] == before[failed] + 1, "one request"
     assert server.status()["outOfMemoryTotal"] == after["tidemark_out_of_memory_total",]
-    assert re.search(r"step given up running=[1-4] waiting=[0-3] reason=memory ran out in a step", server.log), (
-        server.log
-    )
+    given_up = r"step given up running=[1-4] waiting=[0-3] reason=memory ran out in a step"
+    assert re.search(given_up, server.log), server.log
 
 
 def test_a_killed_engine_takes_its_server_with_it(server: live.Server, watched: Watched) -> None:
