@@ -143,7 +143,7 @@ class KVCacheConfig:
     """Bytes of the slab, on each rank where several share the model (`hardware.tensor_parallel`). Default: what
     `memory_utilization` leaves after the weights, never more than can be used."""
     num_pages: int | None = _setting(None, RESTART, "num-pages", minimum=1)
-    """Pages of the slab, instead of `memory`; mostly for tests."""
+    """Pages of the slab, instead of `memory`; mostly for tests. Of each rank where several share the model."""
     memory_utilization: float = _setting(0.9, RESTART, "memory-utilization", minimum=0.05, maximum=1.0)
     """Share of the device's memory that weights, slab and workspace may take together."""
     prefix_caching: bool = _setting(True, RESTART, "prefix-caching")

@@ -37,6 +37,9 @@ from tidemark_runtime.worker import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
+PATIENCE_SECONDS = 60.0
+"""For what is due at once, on a busy machine."""
+
 QUICK_RANK = Path(__file__).parents[2] / "support" / "quick_rank.py"
 SHARED = [3, 14, 15, 9, 26, 5, 35, 8]
 """One page."""
@@ -166,7 +169,7 @@ def test_text_is_what_a_processor_writes(folder: Path, tmp_path: Path, size: int
     assert twice(have) == want
     assert have.core.stats().preemptions_total > 0
     have.core.close()
-    assert [other.result(10) for other in team.others] == [None] * (size - 1)
+    assert [other.result(PATIENCE_SECONDS) for other in team.others] == [None] * (size - 1)
     team.let_go()
     one.core.close()
 
@@ -197,7 +200,7 @@ def test_guesses_right_and_wrong_are_checked_by_all_ranks(
     stats = have.core.stats()
     assert 0 < stats.guesses_accepted_total < stats.guesses_proposed_total
     have.core.close()
-    assert [other.result(10) for other in team.others] == [None]
+    assert [other.result(PATIENCE_SECONDS) for other in team.others] == [None]
     team.let_go()
     one.core.close()
 
@@ -265,7 +268,7 @@ def test_another_error_of_a_rank_is_the_end_and_says_what_it_was(folder: Path, t
     with pytest.raises(errors.RankLost, match="rank 1: the model computed nan"):
         team.steps.submit(prompt(1)).result(30)
     with pytest.raises(errors.EngineError, match="nan"):
-        team.others[0].result(10)
+        team.others[0].result(PATIENCE_SECONDS)
     with pytest.raises(errors.RankLost, match="nan"):
         team.steps.submit(prompt(2)).result(30)
     team.let_go()
